@@ -15,7 +15,7 @@ TORCH := torch==2.13.0
 PACKAGES := $(wildcard packages/*)
 
 # The core, which most changes need. Tests whose names say that processes start or are killed are left out.
-QUICK := core files flow kernels plan data $(patsubst %,load/test_%.py,batches engine iterators order ranks ticket)
+QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batches engine iterators order ranks ticket)
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 

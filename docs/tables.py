@@ -16,6 +16,7 @@ PAGES = Path(__file__).parent / "formats"
 FINDINGS_OF_FORMATS = Path(__file__).parent / "reference" / "findings.json"
 # The formats in which `penstock repair` mends it: `tests/doctor/test_repair.py` mends each of them.
 REPAIRS_OF_FORMATS = Path(__file__).parent / "reference" / "repairs.json"
+ELSEWHERE = {"l5kit": "../driving/logs.md", "lc0": "../chess/lc0.md", "native": "../imitation/native.md"}
 FEW = 3  # formats that are named as exceptions
 
 
@@ -27,7 +28,7 @@ def formats_table() -> str:
 
 def _row(entry: Format) -> str:
     found = describe(entry)
-    page = f"{entry.name}.md"
+    page = ELSEWHERE.get(entry.name, f"{entry.name}.md")
     data = f"[{entry.description}]({page})" if (PAGES / page).exists() else entry.description
     abilities = ["yes" if found[ability] else "no" for ability in ("writes", "appends")]
     extras = ", ".join(f"`{extra}`" for extra in entry.extras) or "none"

@@ -30,7 +30,7 @@ DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "penstock_driving": ("penstock", "penstock_studio"),  # colours of its command `view`, an extra
     "penstock_imitation": ("penstock",),
     "penstock_mirrors": ("penstock",),
-    "penstock_studio": ("penstock", "penstock_live", "penstock_chess", "penstock_driving"),
+    "penstock_studio": ("penstock", "penstock_live"),
     "penstock_cluster": ("penstock",),
 }
 ROOTS = [ROOT / "src", *sorted(ROOT.glob("packages/*/src"))]
@@ -188,7 +188,6 @@ def test_imports_point_one_way(package: str) -> None:
 
 # Circles between modules, imports for type checkers and inside functions counted. Entries are only removed.
 CIRCLES = {
-    frozenset({"penstock.conversion.certificate", "penstock.conversion.draft", "penstock.conversion.report"}),
     frozenset({"penstock.core.episode", "penstock.core.episode_picture"}),
     frozenset({"penstock_live.chunk_sources", "penstock_live.open_source", "penstock_live.splitter"}),
     frozenset({"penstock.plan.pack", "penstock.plan.packed"}),
@@ -442,7 +441,6 @@ READ_HERE = {
     "containers/hdf5/writer.py",
     "containers/video/files.py",
     "containers/video/index.py",
-    "formats/zarr/pack.py",
 }
 
 

@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-PAGES = Path(__file__).parents[1] / "docs" / "reference"
+ROOT = Path(__file__).parents[1]
+PAGES = [*sorted((ROOT / "docs" / "reference").glob("*.md")), *sorted(ROOT.glob("packages/*/docs/*.md"))]
 ENTRY = re.compile(r"    (\w+): \S")
 NOTHING = {"None", "Self", "NoReturn"}
 BUGS = {"AssertionError", "NotImplementedError", "StopIteration"}  # errors that no caller handles
@@ -62,7 +63,7 @@ def by_name(subjects: list[Any]) -> dict[str, Any]:
 
 def public() -> dict[str, Any]:
     """Every class and function that `penstock` exports or a reference page shows, by its full name."""
-    pages = "\n".join(page.read_text("utf-8") for page in sorted(PAGES.glob("*.md")))
+    pages = "\n".join(page.read_text("utf-8") for page in PAGES)
     targets = ["penstock", *re.findall(r"^::: (\S+)$", pages, re.MULTILINE)]
     return by_name([each for target in targets for each in shown(named(target))])
 

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 
 import penstock
-from penstock_driving.map import MapAPI
-from penstock_driving.map.api import load_metadata, matrix_of
 from penstock_live import MetricsEndpoint
 from penstock_studio.viewer.server import ViewerServer
 
@@ -106,15 +104,14 @@ def main() -> None:
 
     chromium = sys.argv[1] if len(sys.argv) > 1 else shutil.which("chromium")
     folder = Path(sys.argv[2]) if len(sys.argv) > 2 else None
-    world_to_ecef = matrix_of(load_metadata(GOLDEN / "l5kit" / "meta.json"), "world_to_ecef")
-    road = MapAPI(GOLDEN / "l5kit" / "semantic_map.pb", world_to_ecef)
+    view = {"map": str(GOLDEN / "l5kit" / "semantic_map.pb"), "meta": str(GOLDEN / "l5kit" / "meta.json")}
     video = penstock.open(GOLDEN / DATA[0])
     batches = penstock.Loader(video.windows(4).shuffle(seed=0), batch_size=24, threads=0)
     ticket = next(iter(batches)).ticket
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         with training() as endpoint, serving([], live=str(endpoint.port)) as watching:
-            with serving([str(GOLDEN / path) for path in DATA], road=road) as server:
+            with serving([str(GOLDEN / path) for path in DATA], view=view) as server:
                 draw(browser, server, DATASETS, folder)
             with serving([], loader=packs(), place=PLACE) as server:
                 draw(browser, server, {"viewer_plan": ("#plan", "#says")}, folder)

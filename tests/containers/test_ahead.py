@@ -10,8 +10,7 @@ from typing import IO
 import numpy as np
 import pytest
 
-from penstock.containers.tar.ahead import Ahead
-from penstock.containers.tar.compress import PIECE
+from penstock.containers.tar.compress import PIECE, Ahead
 from penstock.errors import FormatError
 
 RAW = np.random.default_rng(0).integers(0, 9, 5 * PIECE + 17, np.uint8).tobytes()

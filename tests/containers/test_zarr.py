@@ -30,7 +30,7 @@ from penstock.containers.zarr import (
     write_attributes,
 )
 from penstock.containers.zarr.blosc import BloscBuffer
-from penstock.containers.zarr.dtypes import fill_described, fill_of
+from penstock.containers.zarr.metadata import fill_described, fill_of
 from penstock.errors import DataError, FormatError, SpecError, UnsafeDataError
 
 ROW = np.dtype([("place", "<f8", (2,)), ("kind", "<U3"), ("id", "<u8"), ("turn", "<f4", (3, 3))])

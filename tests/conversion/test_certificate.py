@@ -13,9 +13,8 @@ import pytest
 
 import penstock
 from penstock.conversion import digests
-from penstock.conversion.certificate import Certificate, path_of
+from penstock.conversion.certificate import Certificate, path_of, ssim
 from penstock.conversion.digests import ColumnDigests, digest
-from penstock.conversion.similarity import ssim
 from penstock.conversion.verify import verify
 from penstock.core.ragged import Ragged
 from penstock.errors import DataError, FormatError

@@ -13,12 +13,12 @@ import pytest
 
 import penstock
 from penstock.conversion import scan
-from penstock.conversion.metadata import MARK
 from penstock.core.ragged import Ragged
 from penstock.core.spaces import Box
 from penstock.errors import DataError, LockedError, SpecError, StateError
 from penstock.formats.base.format import named as format_named
 from penstock.formats.base.format import recognise
+from penstock.formats.base.unfinished import CONVERSION
 from tests.conversion.conftest import LENGTHS, Make, field, rows_of, same
 
 SEED = {"layout": "seed"}
@@ -386,7 +386,7 @@ def test_a_converted_dataset_can_be_converted(make: Make, tmp_path: Path) -> Non
         same(data, b)
         same(data, c)
         assert "total_episodes" not in b.metadata
-        assert MARK in b.metadata
+        assert CONVERSION in b.metadata
     assert list(format_named("minari").check(tmp_path / "c")) == []
 
 

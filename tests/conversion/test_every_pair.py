@@ -18,7 +18,7 @@ import pytest
 
 import penstock
 from penstock import Field, Spec
-from penstock.conversion.report import ConversionReport
+from penstock.conversion.convert import ConversionReport
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spaces import Box, Dict

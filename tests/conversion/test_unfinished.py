@@ -23,9 +23,9 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
-from penstock.conversion.metadata import MARK
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.format import recognise
+from penstock.formats.base.unfinished import CONVERSION
 from penstock.formats.columns.compact import compact
 from penstock.formats.columns.retention import Retention
 
@@ -223,7 +223,7 @@ def test_a_part_that_was_asked_for_is_not_unfinished(sources: dict[str, Path], t
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(penstock.open(tmp_path / "kept")) < EPISODES
-        assert MARK not in penstock.open(tmp_path / "compact").metadata
+        assert CONVERSION not in penstock.open(tmp_path / "compact").metadata
 
 
 def test_a_mark_of_other_content_is_an_error(sources: dict[str, Path], tmp_path: Path) -> None:

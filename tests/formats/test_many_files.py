@@ -28,6 +28,7 @@ from penstock.files.listing import FilePaths
 from penstock.formats.base import file_facts
 from penstock.formats.base.source import Source
 from penstock.formats.tables import survey
+from penstock.formats.webdataset import content as shard_content
 from penstock.formats.webdataset import source as shards
 
 AGE = 1_000_000_000  # seconds: all files are older than any clock tick
@@ -197,7 +198,7 @@ def test_a_full_disk_costs_time_alone(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(file_facts, "write_arrays", full)
-    monkeypatch.setattr(shards.index, "write_arrays", full)
+    monkeypatch.setattr(shard_content, "write_arrays", full)
     assert content(penstock.open(folder)) == whole
     monkeypatch.setenv("PENSTOCK_CACHE", "/proc/nothing")  # no folder can be made there
     assert content(penstock.open(folder)) == whole

@@ -6,22 +6,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import penstock
 from penstock.conversion.certificate import Certificate
 from penstock.conversion.verify import verify
 from penstock.core.ragged import Ragged
 from penstock.data.cached import CachedSource
+from penstock.data.chosen import ChosenDataset
 from penstock.data.located import locate
+from penstock.formats.base.file_facts import MANY_FILES
 from penstock.formats.webdataset.copying import copy
 from penstock.formats.webdataset.source import ShardSource
-from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.operations.record import record_arguments
 from penstock.jobs.work_plan import WorkPlan
 from penstock.recording.rollout_spec import RolloutSpec
@@ -43,6 +47,7 @@ class Inputs:
         copy: A copy of the recording with a certificate, and one damaged value.
         robot: A column store of 25 episodes with two cameras, whose steps have three tasks.
         drive: A driving log of 20 scenes.
+        table: A table of so many Parquet files that it has an index.
     """
 
     recording: Path
@@ -50,6 +55,7 @@ class Inputs:
     copy: Path
     robot: Path
     drive: Path
+    table: Path
 
 
 def make_inputs(folder: Path) -> Inputs:
@@ -67,7 +73,7 @@ def make_inputs(folder: Path) -> Inputs:
     columns["truncations"][np.cumsum(lengths) - 1] = True
     columns["task"] = rng.integers(0, 3, episodes)
     data = penstock.from_arrays(columns, lengths=lengths)
-    inputs = Inputs(*(folder / name for name in ("recording", "shards", "copy", "robot", "drive")))
+    inputs = Inputs(*(folder / name for name in ("recording", "shards", "copy", "robot", "drive", "table")))
     penstock.convert(data, inputs.recording, certificate=False)
     penstock.convert(data, inputs.shards, format="webdataset", options={"shard_episodes": 5}, certificate=False)
     penstock.convert(inputs.recording, inputs.copy)
@@ -77,7 +83,16 @@ def make_inputs(folder: Path) -> Inputs:
     values.write_bytes(raw)
     _record_robot(inputs.robot, rng)
     _write_drive(inputs.drive, rng)
+    _write_table(inputs.table)
     return inputs
+
+
+def _write_table(folder: Path) -> None:
+    folder.mkdir()
+    for number in range(MANY_FILES):
+        path = folder / f"{number}.parquet"
+        pq.write_table(pa.table({"episode": [number] * (1 + number % 3), "x": [0.5] * (1 + number % 3)}), path)
+        os.utime(path, ns=(10**18, 10**18))
 
 
 def _write_drive(path: Path, rng: np.random.Generator) -> None:
@@ -230,8 +245,8 @@ def _reshard(out: str, kind: Any) -> Case:
 
 
 def _indexed(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
-    (dataset,) = locate(str(inputs.shards)).datasets
-    summary = {"path": str(dataset), "format": "webdataset", **dataset.format.build_index(dataset.paths, force=True)}
+    (dataset,) = locate(str(inputs.table)).datasets
+    summary = {"path": str(dataset), "format": "tables", **dataset.format.build_index(dataset.paths, force=True)}
     return _index_bytes([summary], folder)
 
 
@@ -379,9 +394,10 @@ CASES = {
     "reshard --compression gzip": _reshard("out", "gzip"),
     "index": Case(
         "index",
-        lambda inputs, folder: {"location": str(inputs.shards), "force": True},
+        lambda inputs, folder: {"location": str(inputs.table), "force": True},
         _indexed,
         _index_bytes,
+        range_bytes=20_000_000,
     ),
     "cache": Case(
         "cache",

@@ -21,7 +21,7 @@ import pytest
 
 from penstock.errors import DataError, WorkerError
 from penstock.jobs.coordinator import finish_work, missing_jobs, run_share, run_work
-from penstock.jobs.opened import OPENED
+from penstock.jobs.operation import OPENED
 from penstock.jobs.runners import ThreadRunner
 from tests.jobs.cases import CASES, Inputs, make_inputs
 

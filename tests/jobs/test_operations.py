@@ -5,28 +5,23 @@
 from __future__ import annotations
 
 import importlib
-import io
 import json
 import shutil
-import tarfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import webdataset
-import zstandard
 
 import penstock
 from penstock.conversion.certificate import Certificate
 from penstock.conversion.difference import difference
 from penstock.conversion.verify import verify
 from penstock.core.columns import Columns
+from penstock.data.chosen import ChosenDataset
 from penstock.doctor.examine import Report
 from penstock.errors import DataError
 from penstock.jobs.coordinator import finish_work, run_work
-from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.runners import ProcessRunner, ThreadRunner
 from penstock.jobs.staging import StagingFolder
 from penstock.jobs.work_plan import WorkPlan
@@ -167,9 +162,9 @@ def test_shards_of_parts_are_equal_byte_for_byte_where_they_are_cut_alike(
 
 JOINING = {
     "columns": ("penstock.formats.columns.joining", "move"),
-    "webdataset": ("penstock.formats.webdataset.joining", "move"),
-    "zarr": ("penstock.containers.zarr.joining", "move"),
-    "minari": ("penstock.formats.minari.hdf5_joining", "_copy_group"),
+    "webdataset": ("penstock.formats.webdataset.writer", "move"),
+    "zarr": ("penstock.containers.zarr.writing", "move"),
+    "minari": ("penstock.formats.minari.hdf5_writer", "_copy_group"),
 }
 
 
@@ -226,60 +221,28 @@ def test_verify(recording: Path, tmp_path: Path) -> None:
     assert wrong == list(verify(Certificate.read(copy), penstock.open(copy).source, penstock.open(recording).source))
 
 
-@pytest.mark.parametrize("layout", ["npy", "seed"])
+ARCHIVES = [("out.tar", "npy"), ("out.tar", "seed"), ("out.tgz", "npy"), ("out.tar.gz", "seed"), ("out.tar.zst", "npy")]
+
+
+@pytest.mark.parametrize(("name", "layout"), ARCHIVES)
 def test_an_archive_of_parts_has_the_bytes_of_one_run(
-    demos: Path, tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arguments = convert_arguments(demos, tmp_path / "out.tar", writer={"layout": layout})
-    work = WorkPlan.make("convert", arguments, range_bytes=1000)
-    assert len(work) > 2
-    run_work(work, tmp_path / "results", ThreadRunner(2))
-    joining = importlib.import_module("penstock.formats.webdataset.joining")
-    with monkeypatch.context() as patch:
-        patch.setattr(joining, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            finish_work(work, tmp_path / "results")
-    assert not (tmp_path / "out.tar").exists()
-    finish_work(work, tmp_path / "results")
-    penstock.convert(demos, tmp_path / "alone.tar", options={"layout": layout})
-    assert (tmp_path / "out.tar").read_bytes() == (tmp_path / "alone.tar").read_bytes()
-    assert not list(tmp_path.glob("*.parts"))
-
-
-@pytest.mark.parametrize(("name", "layout"), [("out.tgz", "npy"), ("out.tar.gz", "seed"), ("out.tar.zst", "npy")])
-def test_a_compressed_archive_of_parts_unpacks_to_the_bytes_of_one_run(
     demos: Path, tmp_path: Path, name: str, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = convert_arguments(demos, tmp_path / name, writer={"layout": layout})
     work = WorkPlan.make("convert", arguments, range_bytes=1000)
     assert len(work) > 2
     run_work(work, tmp_path / "results", ThreadRunner(2))
-    segments = importlib.import_module("penstock.containers.tar.segments")
-    real, left = segments._pieces, iter(range(2))
-
-    def die(*given: Any) -> Any:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return real(*given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(segments, "_pieces", die)
-        with pytest.raises(KeyboardInterrupt):
-            finish_work(work, tmp_path / "results")
-    assert not (tmp_path / name).exists()
+    joining = importlib.import_module("penstock.formats.webdataset.writer")
+    for step in ["replace_archive"] if name.endswith(".tar") else ["replace_archive", "pack"]:
+        with monkeypatch.context() as patch:
+            patch.setattr(joining, step, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                finish_work(work, tmp_path / "results")
+        assert not (tmp_path / name).exists()
     finish_work(work, tmp_path / "results")
-    penstock.convert(demos, tmp_path / "alone.tar", options={"layout": layout})
-    packed, plain = (tmp_path / name).read_bytes(), (tmp_path / "alone.tar").read_bytes()
-    with tarfile.open(tmp_path / "alone.tar") as archive:
-        names = archive.getnames()
-    if name.endswith("zst"):
-        assert zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True).read() == plain
-    else:
-        assert zlib.decompress(packed, 31) == plain  # a single member, with its checksum
-        with tarfile.open(fileobj=io.BytesIO(packed), mode="r|gz") as archive:
-            assert archive.getnames() == names
-        read = webdataset.tariterators.tar_file_iterator(io.BytesIO(packed))
-        assert [each["fname"] for each in read] == [each for each in names if not each.startswith("__")]
-    with serving({name: packed}) as site, penstock.open(f"{site.url}/{name}") as remote:
+    alone = tmp_path / "alone" / name
+    penstock.convert(demos, alone, options={"layout": layout})
+    assert (tmp_path / name).read_bytes() == alone.read_bytes()
+    with serving({name: alone.read_bytes()}) as site, penstock.open(f"{site.url}/{name}") as remote:
         assert [len(each) for each in remote] == [len(each) for each in penstock.open(demos)]
     assert not list(tmp_path.glob("*.parts"))

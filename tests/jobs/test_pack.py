@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.data.chosen import ChosenDataset
 from penstock.errors import PlanError
 from penstock.jobs.coordinator import finish_work, run_work
-from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.runners import ProcessRunner, ThreadRunner
 from penstock.jobs.work_plan import WorkPlan
 from penstock.plan.packed import PackedPlan

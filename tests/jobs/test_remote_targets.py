@@ -19,9 +19,8 @@ import penstock
 from penstock.cli.main import app
 from penstock.conversion.certificate import Certificate
 from penstock.errors import DataError, FormatError, RemoteError, WorkerError
-from penstock.jobs.coordinator import finish_work, run_share, run_work
-from penstock.jobs.opened import OPENED
-from penstock.jobs.results import ResultFolder
+from penstock.jobs.coordinator import ResultFolder, finish_work, run_share, run_work
+from penstock.jobs.operation import OPENED
 from penstock.jobs.runners import ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan
 from penstock.locations.location import MARKER

@@ -17,12 +17,11 @@ import pytest
 
 import penstock
 from penstock.conversion import scan
+from penstock.data.chosen import ChosenDataset
 from penstock.formats.minari import arrow_source, hdf5_source, index_cache
 from penstock.formats.rlds import index as rlds_index
 from penstock.formats.webdataset import copying, source
-from penstock.jobs.dataset import ChosenDataset
-from penstock.jobs.opened import OPENED
-from penstock.jobs.packed import pack
+from penstock.jobs.operation import OPENED, pack
 from penstock.jobs.runners import ThreadRunner
 from penstock.jobs.work_plan import WorkPlan
 from penstock.jobs.worker import serve

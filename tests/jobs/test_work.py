@@ -23,9 +23,8 @@ import pytest
 
 import penstock
 from penstock.errors import DataError, FormatError, LockedError, PlanError, StateError, WorkerError
-from penstock.jobs.coordinator import JOURNAL, finish_work, missing_jobs, run_share, run_work
-from penstock.jobs.packed import pack, unpack
-from penstock.jobs.results import ResultFolder
+from penstock.jobs.coordinator import JOURNAL, ResultFolder, finish_work, missing_jobs, run_share, run_work
+from penstock.jobs.operation import pack, unpack
 from penstock.jobs.runners import JobResources, JobResult, ProcessRunner, Runner, ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan, WorkRange, cut_ranges
 from tests.threads import threads_before, wait_for_others

@@ -13,7 +13,7 @@ import pytest
 import penstock
 from penstock.core.columns import flatten
 from penstock.errors import PlanError
-from penstock.formats.lerobot.names import path_of
+from penstock.formats.lerobot.info import path_of
 from penstock.plan.delta_timestamps import PickedView
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lerobot"

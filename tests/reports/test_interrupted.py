@@ -18,7 +18,7 @@ import penstock
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.format import named
 from penstock.jobs import WorkPlan, finish_work, run_work
-from penstock.jobs.results import ResultFolder
+from penstock.jobs.coordinator import ResultFolder
 from penstock_chess.formats.lc0 import FRAME, open_chunks, packed_chunk
 from tests.reports.reported import report
 

@@ -12,7 +12,7 @@ import av
 import numpy as np
 
 from penstock.containers.video import VideoFiles
-from penstock.containers.video.priority import same_priority
+from penstock.containers.video.writer import same_priority
 from tests.containers.video.conftest import decoded, encode, pictures
 from tests.containers.video.test_frames import read
 from tests.reports.reported import report

@@ -19,9 +19,9 @@ from penstock.cli.show import Json, print_json
 from penstock.conversion.certificate import Certificate
 from penstock.conversion.verify import verify
 from penstock.core.text import counted
+from penstock.data.chosen import ChosenDataset
 from penstock.data.open import open
 from penstock.errors import ArgumentError
-from penstock.jobs.dataset import ChosenDataset
 
 STYLES = {
     **{"equal": "green", "changed": "cyan", "dropped": "cyan"},

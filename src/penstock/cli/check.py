@@ -15,12 +15,12 @@ from penstock.cli.fitted import Fitted
 from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
 from penstock.cli.options import IN_HELP, From, Opening, Storage, chosen_dataset, pairs
 from penstock.cli.show import Json, print_json
+from penstock.data.chosen import ChosenDataset
 from penstock.data.located import locate
 from penstock.doctor.check import check as checked
 from penstock.doctor.examine import Report, leaks
 from penstock.errors import DataError
 from penstock.formats.base.findings import Finding
-from penstock.jobs.dataset import ChosenDataset
 
 STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
 

@@ -30,8 +30,8 @@ from penstock.cli.options import (
     storage_options,
 )
 from penstock.cli.show import Json, print_json, size
+from penstock.conversion.convert import ConversionReport
 from penstock.conversion.convert import convert as convert_data
-from penstock.conversion.report import ConversionReport
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import DataError

@@ -12,8 +12,8 @@ from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import In, Storage, pairs
 from penstock.cli.show import Json, print_json, size
 from penstock.core.text import counted
+from penstock.data.chosen import ChosenDataset
 from penstock.data.located import locate
-from penstock.jobs.dataset import ChosenDataset
 
 
 @works_in_parts
@@ -28,7 +28,7 @@ def index(
     """Build the index of a dataset ahead of time, so that opening it is quick.
 
     Tar shards, large Minari datasets, and tables of 1,024 files and more have an index in the user's cache. Other
-    formats need none. In parts, jobs read the headers of tar shards, or the footers and episodes of tables.
+    formats need none. In parts, jobs read the footers and episodes of tables.
 
     Example: penstock index ./shards --force --jobs 8
     """

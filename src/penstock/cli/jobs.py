@@ -20,8 +20,7 @@ from penstock.cli.show import print_json
 from penstock.core.text import counted
 from penstock.errors import DataError, WorkerError
 from penstock.files.user_cache import user_cache
-from penstock.jobs.coordinator import OnJob, failures_of, finish_work, missing_jobs, run_work
-from penstock.jobs.results import ResultFolder
+from penstock.jobs.coordinator import OnJob, ResultFolder, failures_of, finish_work, missing_jobs, run_work
 from penstock.jobs.runners import JobResources, Runner, runner_of
 from penstock.jobs.work_plan import WorkPlan
 

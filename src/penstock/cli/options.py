@@ -9,12 +9,12 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from penstock.data.chosen import ChosenDataset
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.located import LocatedData, locate
 from penstock.errors import DataError, PenstockError
 from penstock.formats.base.format import available
 from penstock.formats.base.source import Source
-from penstock.jobs.dataset import ChosenDataset
 from penstock.locations.location import Url, has_url, output_place
 
 UNITS = {

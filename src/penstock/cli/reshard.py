@@ -17,13 +17,13 @@ from penstock.cli.show import Json, print_json, size
 from penstock.containers.tar.compress import Compression
 from penstock.conversion.convert import convert
 from penstock.core.text import counted
+from penstock.data.chosen import ChosenDataset
 from penstock.data.located import locate
 from penstock.errors import DataError
 from penstock.formats.webdataset.copying import copy
 from penstock.formats.webdataset.shards import SUFFIXES
 from penstock.formats.webdataset.source import ShardSource
 from penstock.formats.webdataset.writer import SHARD_EPISODES
-from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.operations.reshard import archives_at
 from penstock.jobs.staging import local_target
 from penstock.locations.location import output_place

@@ -14,8 +14,7 @@ from penstock.cli.jobs import PRESENT, results_of
 from penstock.cli.show import Json, print_json
 from penstock.core.text import counted
 from penstock.errors import DataError
-from penstock.jobs.coordinator import failures_of, finish_work, missing_jobs, run_share
-from penstock.jobs.results import ResultFolder
+from penstock.jobs.coordinator import ResultFolder, failures_of, finish_work, missing_jobs, run_share
 from penstock.jobs.runners import JobResources
 from penstock.jobs.work_plan import WorkPlan
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from penstock.conversion.certificate import Certificate, certify, path_of
+from penstock.conversion.draft import Note
 from penstock.conversion.job import (
     ConversionJob,
     ConversionProgress,
@@ -24,7 +25,6 @@ from penstock.conversion.job import (
     write_episodes,
 )
 from penstock.conversion.mark import check_apart, found_at, locked, remove
-from penstock.conversion.report import ConversionReport
 from penstock.core.arrays import IntArray
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.open import open
@@ -36,6 +36,35 @@ from penstock.formats.base.unfinished import UnfinishedWork, remove_mark
 from penstock.formats.base.writer import Writer
 from penstock.locations.location import LocationLike, Place, Url, has_url, output_place
 from penstock.locations.upload import uploading
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """Result of a conversion. Totals count the whole target."""
+
+    out: Path | str
+    format: str
+    status: Literal["converted", "resumed", "complete"]
+    episodes: int
+    steps: int
+    bytes: int
+    resumed_at: int
+    notes: tuple[Note, ...]
+    certificate: Certificate | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; of the certificate, whether the conversion was lossless."""
+        return {
+            "out": str(self.out),
+            "format": self.format,
+            "status": self.status,
+            "episodes": self.episodes,
+            "steps": self.steps,
+            "bytes": self.bytes,
+            "resumed_at": self.resumed_at,
+            "notes": [vars(note) for note in self.notes],
+            "lossless": None if self.certificate is None else self.certificate.lossless,
+        }
 
 
 def convert(
@@ -121,7 +150,9 @@ def convert(
         job = conversion_job(data, target, target_options, drop, dict(rename or {}), fill=fill_missing)
         if require is not None:
             check_lossless(job, require, certificate=certificate)
-        path = _written_path(place, opened, storage_options, overwrite=overwrite)
+        path = place
+        if isinstance(path, Url):  # in the user's cache, whose dataset is uploaded at the end
+            path = opened.enter_context(uploading(path, storage_options, overwrite=overwrite))
         check_apart(source, data.source, path)
         if overwrite:
             remove(path, entry, target)
@@ -152,13 +183,6 @@ def _episodes(
     if given:
         return source if isinstance(source, EpisodeDataset) else EpisodeDataset(source)
     return opened.enter_context(open(source, storage_options=storage_options if reads_url else None))
-
-
-def _written_path(out: Place, opened: ExitStack, storage_options: Mapping[str, Any] | None, *, overwrite: bool) -> Path:
-    """The path to write to: the target, or one in the user's cache whose dataset is uploaded at the end."""
-    if isinstance(out, Url):
-        return opened.enter_context(uploading(out, storage_options, overwrite=overwrite))
-    return out
 
 
 def _written(

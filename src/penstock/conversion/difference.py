@@ -7,6 +7,7 @@ does not depend on threads. Memory: a few ranges, or 16 bytes an episode where e
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -160,7 +161,7 @@ def _rows(a: Array, b: Array, tolerance: float) -> BoolArray:
     if tolerance and a.dtype.kind in "iufc":
         with np.errstate(invalid="ignore"):
             same |= np.abs(a.astype(np.float64) - b.astype(np.float64)) <= tolerance
-    every = same.reshape(len(a), int(np.prod(a.shape[1:]))).all(axis=1)
+    every = same.reshape(len(a), math.prod(a.shape[1:])).all(axis=1)
     return np.asarray(~np.asarray(every), np.bool_)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from penstock.conversion.report import Level, Note
 from penstock.core.columns import under
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
@@ -16,8 +17,18 @@ from penstock.errors import SpecError
 Columns = Mapping[str, Array]
 Make = Callable[[Columns, int], Array]  # columns of the source and steps of an episode, to a column of the target
 
+Level = Literal["adapted", "inferred", "filled", "left out"]
 FLAG = Field(np.dtype(np.bool_))
 ASKED = "as asked for"
+
+
+@dataclass(frozen=True)
+class Note:
+    """One difference between source and target."""
+
+    level: Level
+    what: str
+    message: str
 
 
 class Draft:

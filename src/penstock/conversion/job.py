@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from penstock.conversion.adapt import adapt
 from penstock.conversion.certificate import Certificate
-from penstock.conversion.draft import ASKED, Draft
-from penstock.conversion.mark import MARK, ConversionMark
-from penstock.conversion.metadata import of_dataset, of_episode
-from penstock.conversion.report import Note
+from penstock.conversion.draft import ASKED, Draft, Note
+from penstock.conversion.mark import ConversionMark
 from penstock.conversion.scan import Scan
-from penstock.conversion.spaces import fitting, known
 from penstock.core.episode import Episode
-from penstock.core.spec import Spec
+from penstock.core.narrowing import is_array, is_list, is_listed, is_mapping, is_path, is_scalar
+from penstock.core.space_columns import leaf_columns, widest_space
+from penstock.core.spaces import Box, Space
+from penstock.core.spec import Field, Spec
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset, selection_of
 from penstock.errors import DataError, SpecError
 from penstock.formats.base.target import Target
+from penstock.formats.base.unfinished import CONVERSION
 from penstock.formats.base.writer import Writer
 
 OnEpisode = Callable[[int, int, int], object]
+STORED_BY_MINARI = frozenset(
+    (
+        "total_episodes",
+        "total_steps",
+        "dataset_size",
+        "data_format",
+        "jpeg_encoding",
+        "minari_version",
+        "observation_space",
+        "action_space",
+    )
+)
+DISCONTINUOUS = "discontinuous_steps"  # entry that the reader of shards makes
+
+COLORS = (None, "RGB", "GRAY")
+_COUNTED = frozenset(("id", "total_steps"))  # entries of an episode that the target counts itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +113,7 @@ def conversion_job(
     ]
     notes = dict.fromkeys([*draft.notes, *_note_of_parts(data), *notes, *left_out])
     return ConversionJob(
-        data, target, draft, Spec(draft.fields, *spaces), {**metadata, MARK: mark.encode()}, mark, notes
+        data, target, draft, Spec(draft.fields, *spaces), {**metadata, CONVERSION: mark.encode()}, mark, notes
     )
 
 
@@ -174,3 +194,124 @@ def check_options(target: Target, options: Mapping[str, Any]) -> None:
     """Refuse unknown options before anything is written."""
     if target.options is not None and (wrong := sorted(options.keys() - set(target.options))):
         raise DataError(f"expected options of {target.name} among {list(target.options)}, got {wrong}")
+
+
+def fitting(draft: Draft, root: str, space: Space | None) -> Space:
+    """The space if the columns below `root` are its leaves; else boxes as wide as their dtypes, with a note.
+
+    Raises `SpecError` for columns that no box can be made for.
+    """
+    fields = {path: draft.fields[path] for path in draft.below(root)}
+    if space is not None and _fits(space, root, fields):
+        return space
+    wrong = [path for path, field in fields.items() if field.ragged or field.dtype.kind not in "biuf"]
+    if wrong:
+        field = fields[wrong[0]]
+        raise SpecError(
+            f"expected {root} of numbers, or a space for them, got {wrong[0]} of {field.kind} {field.dtype}; leave it "
+            f"out or rename it (--drop {wrong[0]}, --rename {wrong[0]}=...)"
+        )
+    why = "the source has no space" if space is None else "the source's space does not have these columns"
+    for path, field in fields.items():
+        draft.note("inferred", path, f"a Box as wide as {field.dtype}{list(field.shape)}: {why}")
+    return widest_space(root, fields)
+
+
+def known(draft: Draft, root: str, space: Space | None) -> Space | None:
+    """The space if the columns below `root` are its leaves; else none, with a note."""
+    if space is not None and not _fits(space, root, {path: draft.fields[path] for path in draft.below(root)}):
+        draft.note("left out", f"the space of {root}", "it does not have these columns")
+        return None
+    return space
+
+
+def _fits(space: Space, root: str, fields: dict[str, Field]) -> bool:
+    leaves = leaf_columns(root, space)
+    return leaves.keys() == fields.keys() and all(
+        getattr(leaf, "shape", ()) == fields[path].shape
+        and (not isinstance(leaf, Box) or leaf.dtype.kind == fields[path].dtype.kind)
+        for path, leaf in leaves.items()
+    )
+
+
+def of_dataset(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, Any], list[Note]]:
+    """The entries of the target, and what is to be said about the others."""
+    entries, notes = json_of(metadata, "metadata")
+    for name in (DISCONTINUOUS, CONVERSION):
+        entries.pop(name, None)
+    for name in STORED_BY_MINARI & entries.keys():
+        del entries[name]
+    if target.minari:
+        entries.pop("dataset_id", None)  # the id of the source's place
+    if target.seed and entries.get("color_space") not in COLORS:
+        value = entries.pop("color_space")
+        notes.append(Note("left out", "metadata/color_space", f"expected RGB or GRAY, got {value!r}"))
+    return entries, notes
+
+
+def of_episode(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, Any], list[Note]]:
+    """The entries of one episode, and what is to be said about the others."""
+    given = {key: value for key, value in metadata.items() if key not in _COUNTED}
+    if target.restored is not None:
+        others = sorted(given.keys() - target.restored)
+        return {}, [Note("left out", f"episode metadata/{key}", f"{target.name} has no place for it") for key in others]
+    entries, notes = json_of(given, "episode metadata")
+    if not target.minari:
+        return entries, notes
+    seed = entries.get("seed")
+    if "seed" in entries and (type(seed) is not int or not -(2**63) <= seed < 2**64):
+        del entries["seed"]
+        if seed is not None:
+            notes.append(Note("left out", "episode metadata/seed", "expected an integer of 64 bits"))
+    for key in [key for key in entries if "/" in key]:
+        notes.append(Note("adapted", f"episode metadata/{key}", "read back as an entry of an object, as / nests names"))
+    if target.name == "minari, hdf5":
+        for key, value in entries.items():
+            if _deep(value):
+                entries[key] = json.dumps(value)
+                notes.append(
+                    Note("adapted", f"episode metadata/{key}", "stored as JSON text, as attributes hold no such list")
+                )
+    return entries, notes
+
+
+def json_of(metadata: Mapping[Any, Any], where: str) -> tuple[dict[str, Any], list[Note]]:
+    """What JSON can hold, with NumPy as numbers and lists, and a note for everything else."""
+    entries: dict[str, Any] = {}
+    notes: list[Note] = []
+    for key, value in metadata.items():
+        if not isinstance(key, str):
+            notes.append(Note("adapted", f"{where}/{key}", "the key became text"))
+        try:
+            entries[str(key)] = _plain(value)
+        except (TypeError, RecursionError) as error:
+            notes.append(Note("left out", f"{where}/{key}", f"JSON cannot hold it: {error}"))
+    return entries, notes
+
+
+def _plain(value: Any) -> Any:
+    if (is_array(value) or is_scalar(value)) and value.dtype.kind in "biufU":
+        return value.tolist()
+    if is_mapping(value):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if is_listed(value):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(inner) for inner in cast("set[Any]", value)), key=str)
+    if is_path(value):
+        return os.fspath(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a {type(value).__name__}")
+
+
+def _deep(value: Any) -> bool:
+    """Whether it is a list that no array of numbers or strings is equal to, anywhere in it."""
+    if is_mapping(value):
+        return any(_deep(inner) for inner in value.values())
+    if not is_list(value):
+        return False
+    return not value or not (
+        all(isinstance(v, str) for v in value)
+        or all(type(v) in (int, float) and math.isfinite(v) and abs(v) < 2**63 for v in value)
+    )

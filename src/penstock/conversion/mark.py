@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from penstock import files
-from penstock.conversion.metadata import MARK
 from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict, is_path
 from penstock.errors import DataError, PenstockError, StateError
 from penstock.formats.base.format import Format, recognise
 from penstock.formats.base.target import Target
+from penstock.formats.base.unfinished import CONVERSION, remove_mark
 from penstock.formats.base.unfinished import MARK as UNFINISHED
-from penstock.formats.base.unfinished import remove_mark
 
 FIRST = ".shard-000000.tar."  # an archive on its way, all that a kill at the very beginning leaves
 
@@ -85,7 +84,7 @@ def found_at(out: Path, entry: Format) -> ConversionMark | None:
     try:
         entry_of_path, path = recognise(out) if out.exists() else (entry, out)
         with entry_of_path.open(path) as source:
-            mark = ConversionMark.decode(source.metadata.get(MARK))
+            mark = ConversionMark.decode(source.metadata.get(CONVERSION))
     except PenstockError as error:
         raise FileExistsError(f"expected nothing at {out}, or what a conversion wrote, got neither: {error}") from error
     if mark is None or entry_of_path.name != entry.name:

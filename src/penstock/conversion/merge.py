@@ -11,8 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import override
 
-from penstock.conversion.convert import convert
-from penstock.conversion.report import ConversionReport
+from penstock.conversion.convert import ConversionReport, convert
 from penstock.core.narrowing import is_mapping
 from penstock.core.spec import Field, Spec
 from penstock.data.dataset import EpisodeDataset

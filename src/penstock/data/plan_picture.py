@@ -73,7 +73,7 @@ class PlanPicture(PlanFigures):
         """Plan the batches and measure their epoch. No data are read.
 
         Args:
-            dataset: The samples.
+            samples: The planned samples.
             positions: `[n]` int64 positions of the samples of the batches, `n >= 1`.
             edges: `[b + 1]` int64, first sample of each batch in `positions`, and the end.
 

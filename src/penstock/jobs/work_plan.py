@@ -16,12 +16,10 @@ import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict
+from penstock.data.chosen import refuse_credentials
 from penstock.errors import FormatError, PlanError
 from penstock.files import read_checked, write_atomic, write_checked
-from penstock.jobs.dataset import refuse_credentials
-from penstock.jobs.opened import OPENED
-from penstock.jobs.operation import LEAST_BYTES, Operation
-from penstock.jobs.survey import surveyed
+from penstock.jobs.operation import LEAST_BYTES, OPENED, Operation, surveyed
 
 VERSION = 1
 SURVEY = ".survey"

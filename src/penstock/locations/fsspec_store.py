@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,9 @@ class FsspecStore(ObjectStore):
                 except ImportError as error:
                     extra = next((_EXTRAS[scheme] for scheme in schemes if scheme in _EXTRAS), None)
                     install = f"; install it with: pip install 'penstock[{extra}]'" if extra else ""
-                    raise MissingExtraError(f"{self.url} needs a library: {_plain(error, self)}{install}") from None
+                    raise MissingExtraError(f"{self.url} needs a library: {self._plain(error)}{install}") from None
                 except ValueError as error:
-                    message = f"expected a URL that fsspec knows, got {self.url}: {_plain(error, self)}"
+                    message = f"expected a URL that fsspec knows, got {self.url}: {self._plain(error)}"
                     raise DataError(message) from None
             self._prepare(system)
             self._opened = os.getpid(), system, str(root).rstrip("/")
@@ -68,8 +69,32 @@ class FsspecStore(ObjectStore):
         """Whether an error may be gone at another try."""
         return True
 
-    def _translated(self, name: str) -> _Translated:
-        return _Translated(self, name)
+    @contextmanager
+    def _translated(self, name: str) -> Generator[None]:
+        """Turn errors of fsspec and the libraries below it into ours; they may name URLs with credentials."""
+        place = joined(self.url, name)
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise FileNotFoundError(f"nothing at {place}") from None
+        except Exception as error:
+            if isinstance(error, PenstockError | ImportError | MemoryError):
+                raise
+            text = f"{type(error).__name__}: {self._plain(error)}"
+            if isinstance(error, PermissionError) or not self._may_pass(error):
+                raise RemoteError(f"{place} refuses access ({text}); {self.advice}") from None
+            raise TransientError(f"{place} could not be read or written ({text})") from None
+
+    def _plain(self, error: Exception) -> str:
+        """The first line of an error, without the values of the caller's options and the credentials of the URL."""
+        text = str(error).split("\n", 1)[0][:300]
+        secrets = [str(value) for value in _leaves(self._options)]
+        for part in self._url.split("::"):
+            split = urlsplit(part)
+            secrets += [split.netloc.rpartition("@")[0], split.query, split.password or ""]
+        for secret in sorted((s for s in secrets if len(s) > 3), key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return text
 
     def _place(self, name: str) -> tuple[Any, str]:
         system, root = self._system()
@@ -126,42 +151,6 @@ class FsspecStore(ObjectStore):
         system, place = self._place(name)
         with self._translated(name):
             system.rm_file(place)
-
-
-class _Translated:
-    """Turn errors of fsspec and the libraries below it into ours; they may name URLs with credentials."""
-
-    def __init__(self, store: FsspecStore, name: str) -> None:
-        self._store, self._name = store, name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        place = joined(self._store.url, self._name)
-        if error is None or not isinstance(error, Exception) or isinstance(error, PenstockError):
-            return
-        if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
-            raise FileNotFoundError(f"nothing at {place}") from None
-        text = f"{type(error).__name__}: {_plain(error, self._store)}"
-        if isinstance(error, PermissionError) or not self._store._may_pass(error):  # pyright: ignore[reportPrivateUsage]
-            message = f"{place} refuses access ({text}); {self._store.advice}"
-            raise RemoteError(message) from None
-        if isinstance(error, (ImportError, MemoryError)):
-            return
-        raise TransientError(f"{place} could not be read or written ({text})") from None
-
-
-def _plain(error: Exception, store: FsspecStore) -> str:
-    """The first line of an error, without the values of the caller's options and the credentials of the URL."""
-    text = str(error).split("\n", 1)[0][:300]
-    secrets = [str(value) for value in _leaves(store._options)]  # pyright: ignore[reportPrivateUsage]
-    for part in store._url.split("::"):  # pyright: ignore[reportPrivateUsage]
-        split = urlsplit(part)
-        secrets += [split.netloc.rpartition("@")[0], split.query, split.password or ""]
-    for secret in sorted((s for s in secrets if len(s) > 3), key=len, reverse=True):
-        text = text.replace(secret, "***")
-    return text
 
 
 def _leaves(value: Any) -> list[Any]:

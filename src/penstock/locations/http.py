@@ -218,13 +218,12 @@ def _seconds(text: str) -> float:
 
 
 class _Answer:
-    """Status, headers by name in lower case, the body as far as it was read, and bytes that were received."""
+    """Status, headers by name in lower case, and the body as far as it was read."""
 
-    def __init__(self, status: int, headers: Mapping[str, str], body: bytes, received: int = 0) -> None:
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.status = status
         self.headers = headers
         self.body = body
-        self.received = received
 
     def of_whole(self) -> _Answer:
         """The headers of the whole object, from an answer with its first byte."""
@@ -345,15 +344,14 @@ def _read(
     response: http.client.HTTPResponse, method: str, body: int, write: Callable[[int, bytes], None] | None
 ) -> tuple[_Answer, bool]:
     """Read an answer; and whether its connection can be used again."""
-    received = {name.lower(): value for name, value in response.getheaders()}
-    answer = _Answer(response.status, received, b"")
+    answer = _Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, b"")
     if method == "GET" and response.status == 200 and (answer.length or 0) > body:
         return answer, False  # the whole object, where a range was asked for
     if write is not None and response.status == 200:
-        while (raw := response.read(PIECE)) and answer.received + len(raw) <= body:
-            write(answer.received, raw)
-            answer.received += len(raw)
-        answer.received += len(raw)
+        received = 0
+        while (raw := response.read(PIECE)) and received + len(raw) <= body:
+            write(received, raw)
+            received += len(raw)
         return answer, response.isclosed() and not response.will_close
     limit = max(body, _TEXT)
     answer.body = response.read() if (answer.length or limit + 1) <= limit else response.read(limit + 1)

@@ -19,7 +19,7 @@ from penstock.core.spec import Spec
 from penstock.errors import StateError
 from penstock.formats.columns.layout import SPEC
 from penstock.formats.columns.retention import Retention
-from penstock.formats.columns.tail import EpisodeTail
+from penstock.formats.columns.source import EpisodeTail
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.replay.contents import ReplayContents
 from penstock.replay.segments import live_range

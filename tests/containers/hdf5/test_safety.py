@@ -94,7 +94,7 @@ def test_damage_is_an_error_or_a_value(
     raw = _sample(path, libver)
     assert _visit(path) == 0
     if not checksums:  # so that damage gets past them, into the parsers
-        for module in ("image", "header", "heap", "btree", "chunks"):
+        for module in ("image", "messages", "heap", "btree", "chunks"):
             monkeypatch.setattr(f"penstock.containers.hdf5.{module}.verify", lambda *_: None)
     bad = 0
     for _ in range(500):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.containers.video.priority import same_priority
+from penstock.containers.video.writer import same_priority
 
 HEIGHT, WIDTH = 48, 64
 

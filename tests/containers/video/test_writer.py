@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from penstock.containers.video import VideoFiles, VideoWriter, packet_index
-from penstock.containers.video.priority import same_priority
+from penstock.containers.video.writer import same_priority
 from penstock.errors import ArgumentError, DataError, WorkerError
 from tests.containers.video.conftest import FRAMES, decoded, encode, pictures
 

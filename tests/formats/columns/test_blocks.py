@@ -16,7 +16,7 @@ from penstock.core.episode import Episode
 from penstock.core.selection import Selection
 from penstock.core.spec import Field, Spec
 from penstock.errors import FormatError, SpecError
-from penstock.formats.columns import FORMAT, blocks
+from penstock.formats.columns import FORMAT, reading
 from penstock.formats.columns.compact import compact
 from penstock.formats.columns.source import ColumnsSource
 from penstock.formats.columns.writer import ColumnsWriter
@@ -74,7 +74,7 @@ def test_each_block_is_decoded_once_a_read(store: Path, monkeypatch: pytest.Monk
         calls.append(1)
         return real()
 
-    monkeypatch.setattr(blocks.zlib, "decompressobj", counting)
+    monkeypatch.setattr(reading.zlib, "decompressobj", counting)
     expected = np.concatenate([np.asarray(e.columns["image"]) for e in episodes()])
     with ColumnsSource(store) as source:
         source.state.maps.decoded.limit = limit

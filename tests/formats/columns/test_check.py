@@ -12,7 +12,8 @@ import pytest
 import penstock
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import named
-from penstock.formats.columns import check
+from penstock.formats.columns import FORMAT
+from penstock.formats.columns import format as columns_format
 from penstock.formats.columns.snapshot import Snapshot
 
 
@@ -38,10 +39,10 @@ def store(path: Path, rng: np.random.Generator) -> Path:
 @pytest.mark.parametrize("seed", range(6))
 def test_damage_is_found_as_in_each_episode_alone(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
-    monkeypatch.setattr(check, "EPISODES_TOGETHER", int(rng.integers(1, 100)))
-    monkeypatch.setattr(check, "STEPS_TOGETHER", int(rng.integers(1, 300)))
+    monkeypatch.setattr(columns_format, "EPISODES_TOGETHER", int(rng.integers(1, 100)))
+    monkeypatch.setattr(columns_format, "STEPS_TOGETHER", int(rng.integers(1, 300)))
     path = store(tmp_path / "data", rng)
-    assert not list(check.findings(path, deep=True))
+    assert not list(FORMAT.check(path, deep=True))
     snapshot = Snapshot.open(path)
     files = [file for file, size in snapshot.files() if size]
     for _ in range(seed):
@@ -49,7 +50,7 @@ def test_damage_is_found_as_in_each_episode_alone(tmp_path: Path, seed: int, mon
         content = bytearray(file.read_bytes())
         content[int(rng.integers(len(content)))] ^= int(rng.integers(1, 256))
         file.write_bytes(content)
-    alone: list[Finding] = [each for e in range(80) for each in check._episode(Snapshot.open(path), e)]
-    found = [each for each in check.findings(path, deep=True) if each.where.startswith("episode ")]
+    alone: list[Finding] = [each for e in range(80) for each in columns_format._episode(Snapshot.open(path), e)]
+    found = [each for each in FORMAT.check(path, deep=True) if each.where.startswith("episode ")]
     assert found == alone
     assert bool(found) == bool(seed)

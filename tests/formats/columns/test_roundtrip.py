@@ -18,7 +18,7 @@ from penstock.core.spec import Field, Spec
 from penstock.errors import FormatError
 from penstock.formats.columns import FORMAT, table
 from penstock.formats.columns.compact import compact
-from penstock.formats.columns.packing import packable
+from penstock.formats.columns.layout import packable
 from penstock.formats.columns.source import ColumnsSource
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.testing.compare import assert_same_array, assert_same_episode, brute_force, random_selection, rows_of

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Field
-from penstock.formats.lerobot.names import name_of
+from penstock.formats.lerobot.info import name_of
 
 FPS = 10
 

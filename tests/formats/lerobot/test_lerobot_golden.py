@@ -21,7 +21,7 @@ from penstock.core.ragged import Ragged
 from penstock.errors import ArgumentError, MissingExtraError
 from penstock.formats.base.format import recognise
 from penstock.formats.lerobot import FORMAT
-from penstock.formats.lerobot.names import path_of
+from penstock.formats.lerobot.info import path_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lerobot"
 NAMES = ("v3_image", "v3_video", "v21_image", "v21_video", "v20_image")

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from penstock.core.ragged import Ragged
-from penstock.formats.webdataset import index, source
+from penstock.formats.webdataset import source
+from penstock.formats.webdataset.content import index_place, index_state
 from penstock.formats.webdataset.source import ShardSource
 
 FORGED = 200
@@ -97,7 +98,7 @@ def test_an_index_next_to_the_data_is_not_believed(archive: Path) -> None:
         for place in places:
             place.write_bytes(content)
         for location in (archive, archive.parent):
-            index.place(location).unlink(missing_ok=True)
+            index_place(location).unlink(missing_ok=True)
         with ShardSource(archive) as one:
             assert values(one) == expected
     with ShardSource(archive.parent) as folder:
@@ -107,7 +108,7 @@ def test_an_index_next_to_the_data_is_not_believed(archive: Path) -> None:
 def test_a_damaged_index_in_the_cache_is_made_again(archive: Path) -> None:
     with ShardSource(archive) as found:
         expected = values(found)
-    place = index.place(archive)
+    place = index_place(archive)
     good = place.read_bytes()
     numbers = random.Random(5)
     for _ in range(60):
@@ -128,8 +129,8 @@ def test_an_index_does_not_serve_another_archive_of_the_same_name_size_and_time(
     with ShardSource(archive, index=False) as plain, ShardSource(archive) as found:
         assert values(found) == values(plain)
     whole = [np.frombuffer(changed, np.uint8)]
-    before = index.state_of("key", [archive], whole)
+    before = index_state("key", [archive], whole)
     archive.rename(archive.with_name("kept"))
     archive.write_bytes(changed)  # another file with the same bytes
     os.utime(archive, ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert index.state_of("key", [archive], whole) != before
+    assert index_state("key", [archive], whole) != before

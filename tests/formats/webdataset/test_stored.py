@@ -13,10 +13,10 @@ from penstock.containers.pickle import loads
 from penstock.containers.tar import END, member, walk
 from penstock.errors import FormatError
 from penstock.files.mapping import map_file
-from penstock.formats.webdataset import stored
+from penstock.formats.webdataset import source as source_module
 from penstock.formats.webdataset.reading import Archives
 from penstock.formats.webdataset.samples import grouped
-from penstock.formats.webdataset.stored import ArchiveSamples
+from penstock.formats.webdataset.source import ArchiveSamples
 
 RNG = np.random.default_rng(5)
 VALUES: list[Any] = [
@@ -53,7 +53,7 @@ def same(found: Any, value: Any) -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("tries", [0, 1, 16])
 def test_values_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, tries: int) -> None:
-    monkeypatch.setattr(stored, "TEMPLATES", tries)
+    monkeypatch.setattr(source_module, "TEMPLATES", tries)
     source = write(tmp_path / "a.tar", VALUES)
     for i in np.random.default_rng(seed).permutation(np.repeat(np.arange(len(VALUES)), 2)).tolist():
         found = source.sample(i)
@@ -64,14 +64,14 @@ def test_values_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, se
 def test_members_that_are_alike_are_interpreted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[str] = []
     values: list[Any] = [RNG.integers(0, 9, 100) for _ in range(20)] + [3] * 20
-    real = stored.decoder
+    real = source_module.decoder
 
     def counting(extension: str, how: Any) -> Any:
         decode = real(extension, how)
         assert decode is not None
         return lambda one: decoded.append(one.where) or decode(one)
 
-    monkeypatch.setattr(stored, "decoder", counting)
+    monkeypatch.setattr(source_module, "decoder", counting)
     source = write(tmp_path / "a.tar", values)
     for i in range(40):
         same(source.sample(i)["x.pickle"], values[i])

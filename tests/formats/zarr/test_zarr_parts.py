@@ -15,7 +15,7 @@ import penstock
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.formats.base.format import named
 from penstock.formats.base.writer import PartStart
-from penstock.formats.zarr.joining import join_buffers
+from penstock.formats.zarr import FORMAT
 from penstock.formats.zarr.writer import ZarrWriter
 
 
@@ -76,7 +76,7 @@ def test_parts_have_the_bytes_of_one_run(options: dict[str, Any], known: bool, t
             for name in values:
                 column: Any = data[e].columns[name]
                 values[name] += len(column.values)
-    join_buffers(parts, tmp_path / "out")
+    FORMAT.join_parts(parts, tmp_path / "out", tmp_path / "out")
     assert files_of(tmp_path / "out") == files_of(tmp_path / "alone")
 
 
@@ -87,4 +87,4 @@ def test_a_chunk_that_is_lost_is_an_error(tmp_path: Path) -> None:
         writer.write_all(data)
     (tmp_path / "part/data/action/3").unlink()
     with pytest.raises(penstock.FormatError, match="expected a chunk, got none"):
-        join_buffers([tmp_path / "part"], tmp_path / "out")
+        FORMAT.join_parts([tmp_path / "part"], tmp_path / "out", tmp_path / "out")

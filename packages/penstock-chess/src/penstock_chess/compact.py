@@ -1,4 +1,4 @@
-"""Compact rows: any frame of 8396 bytes, in 420 on average, bit for bit. `docs/howto/chess.md` has the layout."""
+"""Compact rows: any frame of 8396 bytes, in 420 on average, bit for bit. `docs/tensors.md` has the layout."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_games_with_faults_are_left_out_and_counted(golden: Path, frames: Frames
 
 
 def test_bytes_after_the_last_gzip_member_are_ignored_and_other_damage_is_counted(golden: Path, tmp_path: Path) -> None:
-    """As docs/formats/lc0.md says: bytes that start no other member are ignored; a started member must be whole."""
+    """As docs/lc0.md says: bytes that start no other member are ignored; a started member must be whole."""
     game = (golden / GAMES[1]).read_bytes()
     ends = {"garbage": b"garbage", "zeros": bytes(13) + b"\1", "half magic": b"\x1f", "nothing": b""}
     damaged = {"header": b"\x1f\x8b\x08", "half member": game[: len(game) // 2]}

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from typing_extensions import override
 
 from penstock.errors import StateError, WorkerError, require
-from penstock.jobs.opened import OPENED
+from penstock.jobs.operation import OPENED
 from penstock.jobs.runners import JobResources, JobResult, Runner, run_job
 from penstock.jobs.work_plan import WorkPlan
 

@@ -12,10 +12,10 @@ import pytest
 
 import penstock
 from l5kit_format.conftest import Make
+from penstock.data.chosen import ChosenDataset
 from penstock.formats.base.format import named
 from penstock.formats.base.writer import PartStart
 from penstock.jobs.coordinator import finish_work, run_work
-from penstock.jobs.dataset import ChosenDataset
 from penstock.jobs.runners import ThreadRunner
 from penstock.jobs.work_plan import WorkPlan
 from penstock_driving.formats.l5kit import L5KitWriter

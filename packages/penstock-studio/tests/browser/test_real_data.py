@@ -17,8 +17,6 @@ import penstock
 from browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
 from penstock.data.curation import Curation
 from penstock.formats.base.format import available
-from penstock_driving.map import MapAPI
-from penstock_driving.map.api import load_metadata, matrix_of
 from penstock_studio.viewer.server import ViewerServer
 from viewer.conftest import serving
 
@@ -53,10 +51,9 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerServer]:
         rows = {"episode_index": np.repeat(np.arange(len(robot)), robot.episodes.length)}
         rows["reward"] = np.arange(robot.total_steps) % 7 / 3
         pyarrow.parquet.write_table(pyarrow.table(rows), folder / "tables" / "part.parquet")
-    world_to_ecef = matrix_of(load_metadata(GOLDEN / "l5kit/meta.json"), "world_to_ecef")
-    road = MapAPI(GOLDEN / "l5kit/semantic_map.pb", world_to_ecef)
+    view = {"map": str(GOLDEN / "l5kit/semantic_map.pb"), "meta": str(GOLDEN / "l5kit/meta.json")}
     locations = [str(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    with serving(*locations, road=road) as server:
+    with serving(*locations, view=view) as server:
         yield server
 
 

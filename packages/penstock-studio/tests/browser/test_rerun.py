@@ -14,8 +14,6 @@ from PIL import Image
 
 import penstock
 from penstock.errors import ArgumentError
-from penstock_driving.map import MapAPI
-from penstock_driving.map.api import load_metadata, matrix_of
 from penstock_studio.viewer.rerun_recording import write_rerun
 from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 
@@ -65,9 +63,9 @@ def test_a_robot_episode_has_curves_pictures_and_texts(tmp_path: Path) -> None:
 
 def test_a_driving_scene_has_boxes_and_lanes(tmp_path: Path) -> None:
     folder = GOLDEN / "l5kit"
-    road = MapAPI(folder / "semantic_map.pb", matrix_of(load_metadata(folder / "meta.json"), "world_to_ecef"))
+    view = {"map": str(folder / "semantic_map.pb"), "meta": str(folder / "meta.json")}
     with penstock.open(folder / "single.zarr") as data:
-        written = write_rerun(data, 0, tmp_path / "a.rrd", road=road)
+        written = write_rerun(data, 0, tmp_path / "a.rrd", view=view)
         rows = data.source.agents[:]
         frames = data.source.frames[:]
     assert "agents/centroid" in written.left_out  # as a curve; boxes are drawn

@@ -1,4 +1,4 @@
-"""What the page of an episode draws: curves, pictures, scenes, games of chess."""
+"""What the page of an episode draws: curves and pictures."""
 
 # pyright: basic
 
@@ -8,9 +8,7 @@ import io
 import struct
 import threading
 from itertools import pairwise
-from pathlib import Path
 
-import chess
 import numpy as np
 import pytest
 from PIL import Image
@@ -18,12 +16,8 @@ from PIL import Image
 import penstock
 from penstock.core.spaces import Box
 from penstock.errors import ArgumentError
-from penstock_driving.map import MapAPI
-from penstock_driving.map.api import load_metadata, matrix_of
 from penstock_studio.viewer.episode_contents import NOT_FINITE, OUTSIDE, EpisodeContents
 from tests.doctor.test_planted import PLANTS, clean, source_of
-
-GOLDEN = Path(__file__).parents[4] / "tests" / "golden"
 
 
 @pytest.fixture
@@ -113,66 +107,3 @@ def test_chunks_are_read_once_and_their_memory_is_bounded(contents: EpisodeConte
     for e in range(5):
         contents.chunk(e, "observations/camera", 0)
     assert contents._chunks.nbytes <= contents._chunks.limit
-
-
-@pytest.mark.parametrize("name", ["gz", "v7", "old", "endings", "tar"])
-def test_boards_follow_from_moves_by_the_rules_of_chess(name: str) -> None:
-    with penstock.open(GOLDEN / "lc0" / name) as data:
-        contents = EpisodeContents(data)
-        assert contents.view == "chess"
-        for e in range(len(data)):
-            game = contents.game(e)
-            assert len(game["boards"]) == len(game["moves"]) == data.episodes.length[e]
-            board = placed(game["boards"][0], game["turns"][0])
-            for i, (text, squares) in enumerate(zip(game["moves"], game["squares"], strict=True)):
-                letters = "".join(piece.symbol() if (piece := board.piece_at(s)) else "." for s in chess.SQUARES)
-                assert game["boards"][i] == letters, (e, i)
-                assert game["turns"][i] == ("white" if board.turn else "black")
-                if not text:
-                    continue
-                promotion = chess.PIECE_SYMBOLS.index(text[-1].lower()) if "=" in text else None
-                move = next(
-                    m for m in board.legal_moves if [m.from_square, m.to_square] == squares and _of(m, promotion)
-                )
-                assert ("x" in text) == board.is_capture(move)
-                assert text.startswith("O-O") == board.is_castling(move)
-                board.push(move)
-
-
-def _of(move: chess.Move, promotion: int | None) -> bool:
-    return move.promotion == promotion or (promotion is None and move.promotion == chess.KNIGHT)
-
-
-def placed(letters: str, turn: str) -> chess.Board:
-    board = chess.Board(None)
-    for square, letter in enumerate(letters):
-        if letter != ".":
-            board.set_piece_at(square, chess.Piece.from_symbol(letter))
-    board.turn = turn == "white"
-    board.castling_rights = chess.BB_A1 | chess.BB_H1 | chess.BB_A8 | chess.BB_H8
-    return board
-
-
-def test_a_scene_has_the_rows_of_the_log_and_the_lights_of_the_map() -> None:
-    folder = GOLDEN / "l5kit"
-    road = MapAPI(folder / "semantic_map.pb", matrix_of(load_metadata(folder / "meta.json"), "world_to_ecef"))
-    with penstock.open(folder / "single.zarr") as data:
-        contents = EpisodeContents(data, road)
-        assert contents.view == "driving"
-        scene, agents = contents.scene(0), contents.agents(0)
-        source = data.source
-        origin = source.frames[0:1]["ego_translation"][0, :2]
-        rows = source.agents[:]
-        assert len(agents) == len(rows) == scene["offsets"][-1]
-        np.testing.assert_allclose(agents[:, :2] + origin, rows["centroid"], atol=1e-3)
-        np.testing.assert_allclose(agents[:, 3:5], rows["extent"][:, :2], rtol=1e-6)
-        likely = rows["label_probabilities"].argmax(axis=1)
-        assert set(agents[likely == 3][rows["label_probabilities"][likely == 3].max(axis=1) > 0.9][:, 5]) == {0}
-        ego = source.frames[:]["ego_translation"][:, :2] - origin
-        np.testing.assert_allclose(np.array(scene["ego"])[:, :2], ego, atol=1e-3)
-        assert scene["seconds"][0] == 0
-        assert all(0 <= lane < len(scene["lanes"]) for lit in scene["lights"] for lane, _ in lit)
-        assert {color for lit in scene["lights"] for _, color in lit} <= {0, 1, 2}
-        plain = EpisodeContents(data)
-        assert (plain.scene(0)["lanes"], plain.scene(0)["map"]) == ([], False)
-        assert plain.rate(0) == pytest.approx(10, rel=0.01)

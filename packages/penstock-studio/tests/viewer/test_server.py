@@ -48,8 +48,6 @@ def test_pages_and_what_they_may_load(viewer: ViewerServer) -> None:
         "net.js",
         "side.js",
         "cameras.js",
-        "board.js",
-        "scene.js",
         "style.css",
         "logo.svg",
     ):
@@ -116,9 +114,8 @@ def test_answers(viewer: ViewerServer) -> None:
         "/api/kitchen/series/0?column=observations/camera",
         "/api/kitchen/picture/0/999?camera=observations/camera",
         "/api/kitchen/chunk/0/99?camera=observations/camera",
-        "/api/kitchen/scene/0",
-        "/api/kitchen/agents/0",
-        "/api/kitchen/game/0",
+        "/api/kitchen/view/0",
+        "/api/kitchen/view/0/array",
         "/api/kitchen/histogram?column=nothing",
     ],
 )

@@ -14,6 +14,7 @@ indexes.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -138,9 +139,7 @@ class _Grid:
         self._order = list(range(len(shape)))
         if layout.index == EXTENSIBLE and None in limits:
             self._order.insert(0, self._order.pop(limits.index(None)))
-        self.total = 1
-        for count in self._counts:
-            self.total *= count
+        self.total = math.prod(self._counts)
 
     def origin(self, number: int) -> Shape | None:
         """Where chunk `number` begins, None if that is outside the current shape."""
@@ -155,10 +154,7 @@ class _Grid:
 
 
 def _chunk_bytes(layout: DataLayout) -> int:
-    nbytes = layout.element
-    for dim in layout.chunk:
-        nbytes *= dim
-    return nbytes
+    return layout.element * math.prod(layout.chunk)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,15 @@ Source: HDF5 File Format Specification 3.0, IV.A.2 (messages) and VII (chunk ind
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.containers.hdf5.chunks import Tiles, first_tile, make_tiles, read_tiles
-from penstock.containers.hdf5.datatype import Datatype, Kind, parse_datatype
 from penstock.containers.hdf5.filters import decode
-from penstock.containers.hdf5.header import (
+from penstock.containers.hdf5.image import INFLATION, UNDEFINED, Image, located
+from penstock.containers.hdf5.messages import (
     DATASPACE,
     DATATYPE,
     EXTERNAL_FILES,
@@ -33,20 +34,17 @@ from penstock.containers.hdf5.header import (
     LAYOUT,
     OLD_FILL,
     SHARED,
-    Message,
-    resolve_shared,
-)
-from penstock.containers.hdf5.image import INFLATION, UNDEFINED, Image, located
-from penstock.containers.hdf5.messages import (
     DataLayout,
     Filter,
+    Message,
     parse_dataspace,
     parse_fill,
     parse_filters,
     parse_layout,
     parse_old_fill,
+    resolve_shared,
 )
-from penstock.containers.hdf5.values import Attributes, as_array, read_references
+from penstock.containers.hdf5.values import Attributes, Datatype, Kind, as_array, parse_datatype, read_references
 from penstock.core.arrays import AnyArray, IntArray, StructArray
 from penstock.errors import DataError, FormatError
 from penstock.files.mapping import check_mapped
@@ -128,20 +126,13 @@ class Dataset:
             if len(layout.chunk) != len(self.shape) or layout.element != self.datatype.size:
                 raise FormatError(f"chunks {layout.chunk} do not fit an array of shape {self.shape}")
         elif layout.address != UNDEFINED or layout.kind == "compact":
-            needed = self._count(self.shape) * self.datatype.size
+            needed = math.prod(self.shape) * self.datatype.size
             if needed > layout.nbytes:
                 raise FormatError(f"expected {needed} bytes for shape {self.shape}, got {layout.nbytes}")
             if layout.kind == "contiguous" and layout.address + layout.nbytes > self._image.size:
                 raise FormatError(f"{layout.nbytes} bytes at byte {layout.address} are outside the file")
         if self._fill and len(self._fill) != self.datatype.size:
             raise FormatError(f"expected a fill value of {self.datatype.size} bytes, got {len(self._fill)}")
-
-    @staticmethod
-    def _count(shape: tuple[int, ...]) -> int:
-        count = 1
-        for dim in shape:
-            count *= dim
-        return count
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -210,7 +201,7 @@ class Dataset:
             tiles = self.tiles()
             return int(tiles.offset[0]) if len(tiles) == 1 else None
         tile = first_tile(image, layout)
-        if tile is None or tile[1] != self._count(layout.chunk) * layout.element:
+        if tile is None or tile[1] != math.prod(layout.chunk) * layout.element:
             return None
         return image.base + tile[0]
 
@@ -227,7 +218,7 @@ class Dataset:
             raise FormatError("the values of a compact dataset are in its header; use read")
         if layout.kind == "chunked":
             return read_tiles(self._image, layout, self.shape, self.maxshape, filtered=bool(self.filters))
-        nbytes = self._count(self.shape) * self.datatype.size
+        nbytes = math.prod(self.shape) * self.datatype.size
         rows = [] if layout.address == UNDEFINED or not nbytes else [(layout.address, nbytes, 0, *([0] * rank))]
         return make_tiles(self._image, rank, rows)
 
@@ -248,7 +239,7 @@ class Dataset:
         """Where the stored bytes of rows `start` to `stop` begin and end in the file."""
         if self._layout.kind == "compact" or start >= stop:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        row = self._count(self.shape[1:]) * self.datatype.size
+        row = math.prod(self.shape[1:]) * self.datatype.size
         if (address := self.flat()) is not None:
             return np.array([address + start * row]), np.array([address + stop * row])
         tiles = self.tiles()
@@ -294,7 +285,7 @@ class Dataset:
         """Bytes of rows `start` to `stop`, in C order."""
         check_mapped(self._image.buffer)
         layout = self._layout
-        row = self._count(self.shape[1:]) * self.datatype.size
+        row = math.prod(self.shape[1:]) * self.datatype.size
         if layout.kind == "compact":
             return layout.data[start * row : stop * row]
         address = None if start == stop else self.flat()
@@ -306,7 +297,7 @@ class Dataset:
     def _assemble(self, start: int, stop: int) -> StructArray:
         tiles = self.tiles() if start < stop else make_tiles(self._image, len(self.shape), [])
         shape, size = self._result(start, stop), self.datatype.size
-        total = self._count(shape) * size
+        total = math.prod(shape) * size
         if total > INFLATION * self._image.size + SMALL:
             raise FormatError(f"{total} bytes cannot come from a file of {self._image.size} bytes")
         raw = np.empty(total, np.uint8)
@@ -334,7 +325,7 @@ class Dataset:
 
     def _decode(self, tiles: Tiles, i: int, origin: tuple[int, ...]) -> StructArray:
         layout, size = self._layout, self.datatype.size
-        nbytes = self._count(layout.chunk) * size
+        nbytes = math.prod(layout.chunk) * size
         address = int(tiles.offset[i]) - self._image.base
         raw = self._image.take(address, int(tiles.nbytes[i]), "chunk")
         sticks_out = any(o + c > n for o, c, n in zip(origin, layout.chunk, self.shape, strict=True))

@@ -21,6 +21,7 @@ import numpy as np
 from penstock.containers.hdf5.encode import (
     VLEN_BYTES,
     VLEN_STRING,
+    Tail,
     attribute,
     chunked_layout,
     contiguous_layout,
@@ -32,10 +33,9 @@ from penstock.containers.hdf5.encode import (
     symbol_table,
 )
 from penstock.containers.hdf5.filters import fletcher32
-from penstock.containers.hdf5.header import ATTRIBUTE, Message
 from penstock.containers.hdf5.image import UNDEFINED, Superblock
+from penstock.containers.hdf5.messages import ATTRIBUTE, Message
 from penstock.containers.hdf5.symbols import build_table
-from penstock.containers.hdf5.tail import Tail
 from penstock.core.arrays import AnyArray
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_dict, is_listed

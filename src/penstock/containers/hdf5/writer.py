@@ -1,7 +1,7 @@
 """Appending to HDF5 files so that a crash at any moment leaves the last committed state.
 
 The package's opening comment describes a commit. `Appender` has the parts: `Tail` writes new bytes behind the end,
-`ObjectWriter` makes objects of them, `Root` has the links, and `superblock` makes the one small write that switches to
+`ObjectWriter` makes objects of them, `Root` has the links, and the superblock is the one small write that switches to
 the new state. A commit is durable after its second `fsync`; without `fsync` it is atomic for readers and for a killed
 process, but not for a power cut.
 """
@@ -15,21 +15,24 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.containers.hdf5.encode import object_header
-from penstock.containers.hdf5.header import ATTRIBUTE, ATTRIBUTE_INFO, BTREE_K, Message, read_messages
+from penstock.containers.hdf5.encode import Tail, object_header, write_all
 from penstock.containers.hdf5.image import SIGNATURE, UNDEFINED, Image, Superblock
-from penstock.containers.hdf5.lock import lock_for_writing
-from penstock.containers.hdf5.messages import Link
+from penstock.containers.hdf5.messages import ATTRIBUTE, ATTRIBUTE_INFO, BTREE_K, Link, Message, read_messages
 from penstock.containers.hdf5.objects import ObjectWriter, Storage, Value
 from penstock.containers.hdf5.reader import File, Group
-from penstock.containers.hdf5.root import Root
-from penstock.containers.hdf5.superblock import NEW, encode_superblock
-from penstock.containers.hdf5.tail import Tail, write_all
+from penstock.containers.hdf5.symbols import Root, RootPlace
 from penstock.errors import DataError, LockedError
 from penstock.files import sync
 from penstock.files.descriptors import open_descriptor
+from penstock.files.locks import lock, open_locked
+from penstock.kernels.checksum import lookup3
 
 FIRST_BYTES = 4096  # more than an empty file takes
+# Small nodes: fewer bytes a commit copies, and an episode takes
+LEAF_K = 4
+INTERNAL_K = 4
+CHUNK_K = 2
+NEW = Superblock(1, 0, 0, UNDEFINED, LEAF_K, INTERNAL_K, CHUNK_K, UNDEFINED, 0)
 
 
 class Appender:
@@ -39,7 +42,7 @@ class Appender:
     changed; `commit` switches the superblock.  So readers keep the state they opened, and after a crash the
     file is what it was at the last commit.  Leaving the `with` block without an error commits.
 
-    One writer at a time, by a lock file next to the file; see `penstock.containers.hdf5.lock`.
+    One writer at a time, by a lock file next to the file.
     """
 
     def __init__(self, path: str, fd: int, holder: int, *, fsync: bool) -> None:
@@ -238,3 +241,36 @@ def _read_extension(image: Image) -> Superblock:
         chunk_k, internal_k, leaf_k = struct.unpack_from("<HHH", body, 1)
         block = replace(block, chunk_k=chunk_k, internal_k=internal_k, leaf_k=leaf_k)
     return block
+
+
+def lock_for_writing(path: str, fd: int, *, wait: bool) -> int:
+    """Take the writers' lock of `path`, open as `fd`; the descriptor that holds it until it is closed.
+
+    Writers exclude each other by a lock on `.<name>.lock` next to the file.  The file itself is locked shared: that
+    lets libhdf5 read, and keeps out a libhdf5 that writes.  Raises `LockedError` unless `wait`.
+    """
+    folder, name = os.path.split(path)
+    place = os.path.join(folder, f".{name}.lock")
+    holder = open_locked(place, os.O_RDWR | os.O_CREAT, wait=wait, name=path, follow=True)
+    try:
+        lock(fd, path, shared=True, wait=wait, holder="a program that writes with libhdf5")
+    except BaseException:
+        os.close(holder)
+        raise
+    return holder
+
+
+def encode_superblock(block: Superblock, eof: int, root: RootPlace) -> bytes:
+    """Superblock like `block`, for a file of `eof` bytes with this root."""
+    if block.version >= 2:
+        head = SIGNATURE + struct.pack("<BBBB", block.version, 8, 8, block.flags)
+        raw = head + struct.pack("<4Q", block.base, block.extension, eof, root.header)
+        return raw + struct.pack("<I", lookup3(raw))
+    head = SIGNATURE + struct.pack("<8B", block.version, 0, 0, 0, 0, 8, 8, 0)
+    head += struct.pack("<HHI", block.leaf_k, block.internal_k, block.flags)
+    if block.version == 1:
+        head += struct.pack("<HH", block.chunk_k, 0)
+    cached = int(root.tree != UNDEFINED)
+    scratch = (root.tree, root.heap) if cached else (0, 0)
+    places = struct.pack("<4Q", block.base, UNDEFINED, eof, UNDEFINED)
+    return head + places + struct.pack("<QQIIQQ", 0, root.header, cached, 0, *scratch)

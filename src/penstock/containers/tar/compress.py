@@ -1,4 +1,4 @@
-"""Compressed archives: recognition by content, and unpacking within a limit."""
+"""Compressed archives: recognition by content, unpacking within a limit or ahead of the reader, and packing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 import io
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,9 @@ from penstock.containers.tar.walk import TornError
 from penstock.errors import FormatError, RemoteError, UnsafeDataError, require
 from penstock.files import atomic_file
 from penstock.files.remote import open_file, read_in_order
+from penstock.flow.limits import PrefetchLimits
+from penstock.flow.ordered_map import OrderedMap
+from penstock.flow.queue import QueueClosed
 
 Compression = Literal["gzip", "zstd"] | None
 
@@ -191,3 +194,43 @@ def compressor(out: IO[bytes], kind: Literal["gzip", "zstd"], level: int | None 
     zstd: Any = require("zstandard", "zstd")
     packer = zstd.ZstdCompressor(level=_ZSTD_LEVEL if level is None else level)
     return packer.stream_writer(out, closefd=False)
+
+
+class Ahead:
+    """File of the unpacked bytes of an archive, which a thread reads ahead.
+
+    The thread ends with the file, or after `close`.
+    """
+
+    def __init__(self, open: Callable[[], IO[bytes]], path: object, limit: int) -> None:
+        # The reading itself is the source of the map: it has to go forward, so it is one thread's work.
+        limits = PrefetchLimits(1, max(1, limit), limit)
+        self._pieces = OrderedMap(_as_it_is, _pieces(open, path), limits, weigh=len, name=f"unpacking {path}")
+        self._pieces.start()
+        self._piece = memoryview(b"")  # rest of the piece that is being read
+
+    def read(self, n: int) -> bytes:
+        """Return at most `n` bytes, and none at the end."""
+        if not self._piece:
+            try:
+                self._piece = memoryview(self._pieces.get())
+            except (StopIteration, QueueClosed):
+                return b""
+        piece, self._piece = self._piece[:n], self._piece[n:]
+        return bytes(piece)
+
+    def close(self) -> None:
+        """Release what was unpacked, and end the thread."""
+        self._piece = memoryview(b"")
+        self._pieces.close()
+
+
+def _pieces(open: Callable[[], IO[bytes]], path: object) -> Generator[bytes]:
+    with open() as file:
+        reader = opened(file, path)
+        while piece := reader.read(PIECE):
+            yield piece
+
+
+def _as_it_is(piece: bytes) -> bytes:
+    return piece

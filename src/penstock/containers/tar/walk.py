@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -34,6 +35,7 @@ from penstock.containers.tar.header import BLOCK, padded
 from penstock.containers.tar.strides import PERIOD, MemberTable, Place, joined, repeats
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import FormatError, UnsafeDataError
+from penstock.files.mapping import map_file
 
 Read = Callable[[int, int], bytes]  # position and length to bytes, fewer where the archive ends
 
@@ -453,3 +455,13 @@ def with_advice(error: TornError, advice: str) -> TornError:
 
 def _text(name: Any) -> str:
     return bytes(name).decode("utf-8", "backslashreplace")
+
+
+def torn_end(path: Path) -> tuple[Members, int, bool]:
+    """Return the whole members of an archive, its size in bytes, and whether a torn end is behind them.
+
+    Bytes that may be data are no torn end: those behind the end-of-archive marker, unless a killed writer left them.
+    """
+    data = map_file(path)
+    members = walk(data, path, torn="drop")
+    return members, len(data), members.torn is not None or members.tail.unfinished

@@ -124,7 +124,7 @@ class TarAppender:
         """A new archive of the given members. Raises `FileExistsError` if `path` exists."""
         if path.exists() or path.is_symlink():
             raise FileExistsError(f"expected nothing at {path}; open it for appending, or remove it")
-        replace(path, [first], overwrite=False)
+        replace_archive(path, [first], overwrite=False)
         return cls(path, len(first))
 
     @property
@@ -165,7 +165,7 @@ class TarAppender:
         self.close()
 
 
-def replace(path: Path, members: list[Piece], *, overwrite: bool = True) -> None:
+def replace_archive(path: Path, members: list[Piece], *, overwrite: bool = True) -> None:
     """Put an archive of these members at `path`, atomically: readers have the old one, or this one."""
     with atomic_file(path, durable="folder", overwrite=overwrite) as file:
         write_all(file.fileno(), [*members, END], 0)

@@ -18,17 +18,23 @@ import hashlib
 import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from penstock.containers.cache import Cache
-from penstock.containers.video.decoders import PIXELS, POOL, Decoder, PixelFormat
+from penstock.containers.video.decoders import (
+    PIXELS,
+    POOL,
+    Decoder,
+    PixelFormat,
+    TorchcodecDecoder,
+    torchcodec_decoders,
+)
 from penstock.containers.video.index import EXTRA, FileIdentity, PacketIndex, demuxer, open_video, packet_index, pyav
 from penstock.containers.video.runs import PacketRun, WantedFrames, divided
-from penstock.containers.video.torchcodec import TorchcodecDecoder, torchcodec_decoders
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Align, Field
@@ -144,7 +150,7 @@ class VideoFiles:
         self._open = [PooledFile(path, os.O_RDONLY) for path in self.paths]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.paths, self._options)
+        return partial(VideoFiles, **self._options), (self.paths,)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -256,16 +262,10 @@ class VideoFiles:
             raise ArgumentError(f"expected out of [rows, {self.shape}] {self.dtype}, got {out.dtype} {out.shape}")
         left = self._from_cache(wanted, out)
         runs = [run for file, rows in wanted.by_file(left) for run in self._runs(file, wanted.frames, rows)]
-
-        def decode(run: PacketRun) -> None:
-            if self._options["decoder"] == "torchcodec":
-                self._decode_torchcodec(run, wanted, out)
-            else:
-                self._decode(run, wanted, out)
-
+        decode = self._decode if self._options["decoder"] == "pyav" else self._decode_torchcodec
         remote = self._ranges(runs)
         with filled(remote) if remote else nullcontext():
-            for_each(decode, runs, self._threads)
+            for_each(lambda run: decode(run, wanted, out), runs, self._threads)
 
     @cached_property
     def remote(self) -> bool:
@@ -497,7 +497,3 @@ def _located(path: Path, packet: int) -> Generator[None]:
     except av.FFmpegError as error:
         message = f"expected packets that can be decoded, got {error}"
         raise FormatError(message, path=path, where=f"packets from {packet} on") from error
-
-
-def _reopened(paths: list[Path], options: dict[str, Any]) -> VideoFiles:
-    return VideoFiles(paths, **options)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +21,6 @@ from typing import Any, Self
 import numpy as np
 
 from penstock.containers.video.decoders import PIXELS, PixelFormat
-from penstock.containers.video.priority import same_priority
 from penstock.core.arrays import AnyArray
 from penstock.core.turns import HomeProcess
 from penstock.errors import ArgumentError, DataError, require
@@ -31,6 +31,7 @@ QUEUE_BYTES = 1 << 26
 FEW_FRAMES = 16  # of a video whose packets wait for its end: more than libx265 may decode before it shows one
 CONTAINERS = {".mp4": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi"}
 LOSSLESS = {"ffv1": "bgr0", "libx264rgb": "rgb24"}  # no loss by a change of colours; the first has a byte to spare
+THREADS = "/proc/self/task"
 
 
 class VideoWriter:
@@ -266,3 +267,26 @@ def _discard_open() -> None:
 
 
 atexit.register(_discard_open)
+
+
+@contextmanager
+def same_priority() -> Generator[None]:
+    """Give the thread that runs the block, and all threads that begin within it, the scheduling that it had before.
+
+    SVT-AV1, the encoder of AV1, asks for the highest real-time priority where it runs as root: for its own threads, and
+    for the thread that opens it, with all that this thread starts later. Such threads take a core before all others: a
+    command that encodes on as many threads as there are cores stops everything else on the machine for seconds. The
+    encoder has no option against it. Elsewhere than on Linux nothing is changed.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
+    before = set(os.listdir(THREADS))
+    try:
+        yield
+    finally:
+        for thread in (0, *map(int, set(os.listdir(THREADS)) - before)):
+            with suppress(ProcessLookupError):  # the thread has ended
+                if os.sched_getscheduler(thread) != policy:
+                    os.sched_setscheduler(thread, policy, priority)

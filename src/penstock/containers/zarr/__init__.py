@@ -1,19 +1,19 @@
 """Zarr 2 and 3: groups of arrays in chunks. We read them ourselves, and write them row by row."""
 
 from penstock.containers.zarr.array import Missing, ZarrArray
-from penstock.containers.zarr.dtypes import described, dtype_of
 from penstock.containers.zarr.group import CACHE_BYTES, ZarrGroup
-from penstock.containers.zarr.joining import ArrayPart, join_arrays
-from penstock.containers.zarr.metadata import ArrayMetadata
+from penstock.containers.zarr.metadata import ArrayMetadata, described, dtype_of
 from penstock.containers.zarr.rows import MemoryRows, ZarrRows
 from penstock.containers.zarr.stores import DirectoryStore, ZarrStore, ZipStore, open_store
-from penstock.containers.zarr.writable import WritableRows
 from penstock.containers.zarr.writing import (
+    ArrayPart,
     ArrayWriter,
     GrowingArray,
+    WritableRows,
     close_arrays,
     compressor_of,
     create_group,
+    join_arrays,
     new_array,
     write_attributes,
 )

@@ -24,9 +24,8 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.zarr.blosc import MOST_BYTES, BloscBuffer
-from penstock.containers.zarr.codecs import ChunkCodecs, unpacked
+from penstock.containers.zarr.codecs import ChunkCodecs, decoder_of, unpacked
 from penstock.containers.zarr.metadata import ArrayMetadata
-from penstock.containers.zarr.streams import decoder_of
 from penstock.core.arrays import ByteArray
 from penstock.errors import FormatError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from abc import ABC, abstractmethod
 from typing import Any
@@ -51,7 +52,7 @@ class ZarrRows(ABC):
     @property
     def nbytes(self) -> int:
         """Bytes of all rows."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def read(self, start: int, stop: int) -> AnyArray:
         """A copy of rows `start:stop`, which there are."""
@@ -146,7 +147,7 @@ class MemoryRows(ZarrRows):
 def as_bytes(array: AnyArray) -> ByteArray:
     """`[n, row_bytes]` the bytes of the rows of a C-contiguous array: copied at once, not field by field."""
     n = len(array)
-    width = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+    width = array.dtype.itemsize * math.prod(array.shape[1:])
     return array.reshape(-1).view(np.uint8).reshape(n, width)
 
 

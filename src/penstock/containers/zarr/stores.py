@@ -184,7 +184,7 @@ class ZipStore(ZarrStore):
 
     @override
     def remote_ranges(self, key: str) -> list[Wanted]:
-        member = self._members.get(self._prefix + checked(key, self.name))
+        member = self._members.get(self.member_name(key))
         remote = remote_file(self.path)
         if member is None or remote is None:
             return []
@@ -197,21 +197,22 @@ class ZipStore(ZarrStore):
 
     def states(self, key: str) -> Iterator[tuple[object, ...]]:
         """Name, size and checksum of every member."""
-        folder = self._prefix + checked(key, self.name) + "/" if key else self._prefix
-        for name in sorted(name for name in self._members if name.startswith(folder)):
-            yield name[len(folder) :], self._members[name].file_size, self._members[name].CRC
+        for name, member in self._inside(key):
+            yield name, member.file_size, member.CRC
 
     @override
     def folders(self, key: str) -> list[str]:
-        folder = self._prefix + checked(key, self.name) + "/" if key else self._prefix
-        inside = (name[len(folder) :] for name in self._members if name.startswith(folder))
-        return sorted({name.partition("/")[0] for name in inside if "/" in name})
+        return sorted({name.partition("/")[0] for name, _ in self._inside(key) if "/" in name})
 
     @override
     def files(self, key: str) -> list[str]:
-        folder = self._prefix + checked(key, self.name) + "/" if key else self._prefix
-        inside = (name[len(folder) :] for name in self._members if name.startswith(folder))
-        return sorted(name for name in inside if name and "/" not in name)
+        return [name for name, _ in self._inside(key) if name and "/" not in name]
+
+    def _inside(self, key: str) -> list[tuple[str, zipfile.ZipInfo]]:
+        """The members below a folder, by their names in it, in order."""
+        folder = f"{self.member_name(key)}/" if key else self._prefix
+        names = sorted(name for name in self._members if name.startswith(folder))
+        return [(name[len(folder) :], self._members[name]) for name in names]
 
     @override
     def close(self) -> None:

@@ -15,8 +15,15 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.zarr.codecs import ChunkCodecs, ShardTable
-from penstock.containers.zarr.dtypes import dtype_of, fill_of
-from penstock.containers.zarr.metadata import NODE, ArrayMetadata, check_codecs, check_sizes, sizes_of
+from penstock.containers.zarr.metadata import (
+    NODE,
+    ArrayMetadata,
+    check_codecs,
+    check_sizes,
+    dtype_of,
+    fill_of,
+    sizes_of,
+)
 from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import DataError, FormatError, UnsupportedDtypeError
 

@@ -1,18 +1,31 @@
-"""Writing arrays: rows appended to chunks, each file only when whole, the length last."""
+"""Writing arrays: rows appended to chunks, each file only when whole, the length last.
+
+An array that was written in parts becomes one array (`join_arrays`): whole chunks are moved, and only the others are
+encoded again. A part has its rows where they are in the array, as far as that is known when it is begun: its chunks
+have the numbers that they will have, and the chunks before it are missing. The chunk in which a part ends and the next
+one begins is put together from the rows of both. Rows of a part that begins at another row, as where it follows values
+whose number was not known, are decoded and encoded. A chunk is the same file, whoever encoded it, so the array has the
+same bytes as an array that one writer wrote. A second call after a kill goes on: chunks that were moved are found at
+their new place, and others are written again.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import Missing, ZarrArray
 from penstock.containers.zarr.codecs import JpegXLEncoder
+from penstock.containers.zarr.group import ZarrGroup
 from penstock.containers.zarr.metadata import (
     ATTRIBUTES,
     BLOSC_LZ4,
@@ -22,16 +35,17 @@ from penstock.containers.zarr.metadata import (
     ArrayMetadata,
     dumped,
 )
-from penstock.containers.zarr.rows import as_bytes
+from penstock.containers.zarr.rows import ZarrRows, as_bytes
 from penstock.containers.zarr.stores import DirectoryStore
 from penstock.containers.zarr.version3 import array_of_version3, described_in_version3
-from penstock.core.arrays import AnyArray
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.boundary import json_object
-from penstock.errors import DataError, SpecError, require
-from penstock.files import sync, write_atomic
+from penstock.errors import DataError, FormatError, SpecError, require
+from penstock.files import move, sync, write_atomic
 from penstock.files.remote import read_bytes
 
 CODECS = ("blosc", "zlib", "gzip", "bz2", "lzma", "lz4", "zstd")
+_BLOCK_BYTES = 16 << 20  # of rows that are decoded at a time
 
 
 def compressor_of(given: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -92,7 +106,7 @@ class ArrayWriter:
 
     @classmethod
     def begin_at(cls, folder: Path, metadata: ArrayMetadata, row: int) -> ArrayWriter:
-        """An empty array whose rows before `row` are missing: a part of an array, see `joining`."""
+        """An empty array whose rows before `row` are missing: a part of an array, see `join_arrays`."""
         placed = metadata.resized(row)
         write_atomic(folder / placed.file, placed.to_json())
         return cls(folder, placed, row, "fill")
@@ -229,3 +243,137 @@ def write_attributes(folder: Path, attributes: Mapping[str, Any]) -> None:
     write_atomic(folder / ATTRIBUTES if entries is None else node, raw)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(folder / CONSOLIDATED)
+
+
+@dataclass(frozen=True)
+class ArrayPart:
+    """Rows of an array that one writer wrote."""
+
+    group: Path
+    first: int
+    change: Callable[[AnyArray], AnyArray] | None = None
+
+
+def join_arrays(name: str, parts: Sequence[ArrayPart], out: Path) -> None:
+    """Join the parts of an array. A second call continues after a kill."""
+    arrays = [ZarrGroup(part.group).array(name).metadata for part in parts]
+    empty = arrays[0].resized(0)
+    (out / name).mkdir(parents=True, exist_ok=True)
+    write_atomic(out / name / empty.file, empty.to_json())
+    writer = ArrayWriter(out / name, empty)
+    for part, metadata in zip(parts, arrays, strict=True):
+        _append(writer, name, part, metadata)
+    writer.commit()
+    writer.sync()
+    writer.close()
+
+
+def _append(writer: ArrayWriter, name: str, part: ArrayPart, metadata: ArrayMetadata) -> None:
+    """Append the rows of a part: chunks of it alone are moved."""
+    size, stop = metadata.chunk_rows, metadata.shape[0]
+    first_chunk, last_chunk = -(-part.first // size), stop // size
+    row = part.first
+    if part.first == len(writer) and part.change is None and first_chunk < last_chunk:
+        _copy(writer, name, part, metadata, (row, first_chunk * size))
+        for c in range(first_chunk, last_chunk):
+            _move_chunk(part.group / name / metadata.key(c), writer.folder / metadata.key(c))
+        row = last_chunk * size
+        writer.go_to(row)
+    _copy(writer, name, part, metadata, (row, stop))
+
+
+def _copy(writer: ArrayWriter, name: str, part: ArrayPart, metadata: ArrayMetadata, rows: tuple[int, int]) -> None:
+    """Decode rows of a part, and append them."""
+    array = ZarrArray(DirectoryStore(part.group), name, metadata, Cache(0), "refuse")
+    step = max(_BLOCK_BYTES // metadata.chunk_bytes, 1) * metadata.chunk_rows
+    row, stop = rows
+    while row < stop:
+        end = min((row // step + 1) * step, stop)  # so that each chunk is decoded once
+        values = array.read(row, end)
+        writer.append(values if part.change is None else part.change(values))
+        row = end
+
+
+def _move_chunk(source: Path, target: Path) -> None:
+    """Move the file of a chunk, unless an earlier call did."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        move(source, target, overwrite=True)
+    except FileNotFoundError:
+        if not target.exists():
+            raise FormatError("expected a chunk, got none", path=source) from None
+
+
+class WritableRows(ZarrRows):
+    """The array at `folder`; missing chunks are zeros. Assigned values are on disk when the call returns.
+
+    One writer at a time. Cost: every chunk that an assignment touches is decoded and encoded, so assign many rows at
+    once.
+    """
+
+    def __init__(self, folder: Path, metadata: ArrayMetadata) -> None:
+        self.folder, self.metadata = folder, metadata
+        self.dtype, self.shape = metadata.dtype, metadata.shape
+
+    @classmethod
+    def create(cls, folder: Path, metadata: ArrayMetadata) -> WritableRows:
+        """An array of zeros of the length that `metadata` says. Raises `FileExistsError`."""
+        ArrayWriter.create(folder, metadata).close()
+        rows = cls(folder, metadata)
+        rows.resize(metadata.shape[0])
+        return rows
+
+    def resize(self, length: int) -> None:
+        """Another number of rows; new ones are zeros."""
+        self.metadata = self.metadata.resized(length)
+        self.shape = self.metadata.shape
+        write_atomic(self.folder / self.metadata.file, self.metadata.to_json())
+
+    def append(self, rows: npt.ArrayLike) -> None:
+        """More rows behind the last."""
+        values = np.asarray(rows, self.dtype)
+        begin = len(self)
+        self.resize(begin + len(values))
+        self[begin:] = values
+
+    def __setitem__(self, index: Any, rows: npt.ArrayLike) -> None:
+        """Replace a row, or rows `a:b`. Raises `IndexError`, `ValueError` for rows of another number."""
+        if index is Ellipsis:
+            index = slice(None)
+        if not isinstance(index, slice):
+            index = slice(self._number(int(index)), self._number(int(index)) + 1)
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            raise IndexError(f"expected rows a:b, got steps of {step}")
+        stop = max(start, stop)
+        values = np.empty(stop - start, self.dtype)
+        values[...] = np.asarray(rows, self.dtype)
+        size = self.metadata.chunk_rows
+        for c in range(start // size, -(-stop // size) if stop > start else start // size):
+            self._replace(c, values, start)
+
+    def _replace(self, c: int, rows: AnyArray, start: int) -> None:
+        """Chunk `c` with the part of `rows`, which begin at `start`, that it covers."""
+        size = self.metadata.chunk_rows
+        first, last = max(c * size, start), min((c + 1) * size, start + len(rows))
+        whole = np.zeros(size, self.dtype)
+        end = min((c + 1) * size, len(self))
+        self._held().read_into(c * size, end, whole[: end - c * size])
+        whole[first - c * size : last - c * size] = rows[first - start : last - start]
+        ArrayWriter(self.folder, self.metadata, c * size).append(whole)  # which writes a chunk as soon as it is full
+
+    def _held(self) -> ZarrArray:
+        """The array as it is on disk now."""
+        return ZarrArray(DirectoryStore(self.folder.parent), self.folder.name, self.metadata, Cache(0), "fill")
+
+    def read_into(self, start: int, stop: int, out: AnyArray) -> None:
+        """Decoded again each time, because rows may have changed."""
+        self._held().read_into(start, stop, out)
+
+    @override
+    def row(self, i: int) -> Any:
+        return self._held().row(i)
+
+    @override
+    def take(self, numbers: IntArray) -> AnyArray:
+        return self._held().take(numbers)

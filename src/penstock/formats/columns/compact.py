@@ -15,9 +15,7 @@ from penstock.files import atomic_path
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.unfinished import CONVERSION
 from penstock.formats.columns import table
-from penstock.formats.columns.files import read_json
-from penstock.formats.columns.layout import METADATA, StoreLayout
-from penstock.formats.columns.packing import Compression, Packing
+from penstock.formats.columns.layout import METADATA, Compression, Packing, StoreLayout, read_json
 from penstock.formats.columns.retention import first_kept
 from penstock.formats.columns.snapshot import Maps, Snapshot
 from penstock.formats.columns.writer import ColumnsWriter, write_store

@@ -18,8 +18,7 @@ from penstock.files import locked, move, sync, write_atomic
 from penstock.files.descriptors import opened
 from penstock.files.sparse import link_file
 from penstock.formats.columns import table
-from penstock.formats.columns.files import read_json, write_at, write_json
-from penstock.formats.columns.layout import METADATA, SEGMENTS, StoreLayout
+from penstock.formats.columns.layout import METADATA, SEGMENTS, StoreLayout, read_json, write_at, write_json
 
 
 def join_stores(parts: Sequence[Path], out: Path) -> None:

@@ -1,18 +1,27 @@
-"""Paths of the parts of a column store, and the contents of its `spec.json`."""
+"""Paths of the parts of a column store, and the contents of its `spec.json`: columns, and how they are compressed."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
+from penstock.core.arrays import IntArray
+from penstock.core.boundary import json_object
+from penstock.core.columns import under
+from penstock.core.narrowing import is_dict
 from penstock.core.spec import Field, Spec
-from penstock.errors import FormatError, SpecError
-from penstock.formats.columns.files import read_json, write_json
-from penstock.formats.columns.packing import Packing
+from penstock.errors import FormatError, SpecError, UnsafeDataError
+from penstock.files import write_atomic
+from penstock.files.descriptors import opened
 
 MARKER = "penstock-columns"
 VERSION = 1
@@ -25,6 +34,11 @@ EPISODE_METADATA, BLOCKS = "metadata.jsonl", "blocks"
 _LARGEST_ROW = 1 << 40
 _LONGEST_NAME = 240  # file systems end at 255 bytes; the ending of a column file needs 8
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+NAME = "zlib"
+STEPS = 64
+_MOST_STEPS = 1 << 20
+Compression = int | Mapping[str, int] | None
+_LARGEST_JSON = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,3 +159,103 @@ def check_column(column: str, field: Field) -> None:
         raise SpecError(f"expected a column name of valid Unicode, got {column!r}") from error
     if len(name) > _LONGEST_NAME:
         raise SpecError(f"expected a column name of at most {_LONGEST_NAME} bytes once quoted, got {name[:80]}...")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Blocks of `steps` steps of one episode are deflated together, each column of `levels` with its zlib
+    level 0..9.
+
+    The last block of an episode holds what is left, and the last boundary row. Columns that are not named stay raw.
+    """
+
+    steps: int
+    levels: Mapping[str, int]
+
+    @classmethod
+    def of(cls, spec: Spec, compression: Compression, steps: int = STEPS) -> Packing | None:
+        """`compression` is a level for every column that can be packed, or levels by path, or None for raw values.
+
+        Raises `SpecError` for a level that zlib does not know, or a column that cannot be packed.
+        """
+        if compression is None:
+            return None
+        if isinstance(compression, Mapping):
+            levels = {p: level for name, level in compression.items() for p in spec if under(name, p)}
+            missing = [name for name in compression if not any(under(name, p) for p in spec)]
+            if missing:
+                raise SpecError(f"expected columns among {list(spec)} to compress, got {missing}")
+        else:
+            levels = {path: compression for path, field in spec.fields.items() if packable(field)}
+        return cls(steps, {path: levels[path] for path in spec if path in levels}).checked(spec)
+
+    def checked(self, spec: Spec) -> Packing:
+        """Itself. Raises `SpecError` where it does not fit the columns."""
+        if type(self.steps) is not int or not 1 <= self.steps <= _MOST_STEPS:
+            raise SpecError(f"expected blocks of 1..{_MOST_STEPS} steps, got {self.steps!r}")
+        if not self.levels:
+            raise SpecError(f"expected columns of equal rows that follow the steps to compress, got {list(spec)}")
+        for path, level in self.levels.items():
+            if type(level) is not int or not 0 <= level <= 9:
+                raise SpecError(f"expected a zlib level of 0..9, got {level!r} - at {path}")
+            if path not in spec or not packable(spec[path]):
+                raise SpecError(f"expected a column of equal rows that follow the steps, got {path}: it stays raw")
+        return self
+
+    def counts(self, steps: IntArray) -> IntArray:
+        """How many blocks episodes of so many steps have: at least one, for the last boundary row."""
+        return np.maximum(-(-steps // self.steps), 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict that `from_json` reads back."""
+        return {"name": NAME, "steps": self.steps, "levels": dict(self.levels)}
+
+    @classmethod
+    def from_json(cls, data: Any, spec: Spec) -> Packing | None:
+        """Read what `to_json` wrote, or None. Raises `SpecError` for anything else."""
+        if data is None:
+            return None
+        if not is_dict(data) or data.get("name") != NAME or not isinstance(data.get("levels"), dict):
+            raise SpecError(f"expected compression by {NAME} with levels by column, got {str(data)[:200]}")
+        levels = data["levels"]
+        return cls(data.get("steps", 0), {path: levels[path] for path in (*spec, *levels) if path in levels}).checked(
+            spec
+        )
+
+
+def packable(field: Field) -> bool:
+    """Whether rows of the column can be compressed: of equal size, not empty, one a step or boundary."""
+    return not field.ragged and field.align != "episode" and field.row_bytes > 0
+
+
+def write_at(fd: int, data: Any, position: int) -> None:
+    """Write all of a contiguous buffer at a byte position. Raises `OSError` if the disk is full."""
+    size = len(data)
+    done = os.pwrite(fd, data, position)
+    if done < size:
+        left = memoryview(data)
+        while done < size:
+            done += os.pwrite(fd, left[done:], position + done)
+
+
+def read_at(fd: int, start: int, stop: int) -> bytes:
+    """Return the bytes from `start` to `stop`, fewer if the file is shorter."""
+    parts: list[bytes] = []
+    while start < stop and (part := os.pread(fd, stop - start, start)):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. Raises `FormatError` for anything else."""
+    with opened(path) as fd:
+        if (size := os.fstat(fd).st_size) > _LARGEST_JSON:
+            raise UnsafeDataError(f"expected at most {_LARGEST_JSON} bytes of JSON, got {size}", path=path)
+        text = read_at(fd, 0, size)
+    return json_object(text, path)
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Replace a JSON file atomically: a reader, or the disk after a power loss, has the old one or the new one."""
+    write_atomic(path, json.dumps(data, indent=1).encode(), durable="folder")

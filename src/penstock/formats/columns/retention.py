@@ -31,8 +31,7 @@ from penstock.files import locked, scratch_folder, try_lock
 from penstock.files.descriptors import opened
 from penstock.files.rename import move
 from penstock.formats.columns import table
-from penstock.formats.columns.files import read_json, write_json
-from penstock.formats.columns.layout import SEGMENTS, StoreLayout
+from penstock.formats.columns.layout import SEGMENTS, StoreLayout, read_json, write_json
 
 RETENTION = "retention.json"
 PARTS = 16  # segments of the steps that are kept: so much of them is removed at a time

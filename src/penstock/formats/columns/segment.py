@@ -31,9 +31,7 @@ from penstock.errors import FormatError, SpecError
 from penstock.files import sync, try_lock
 from penstock.files.descriptors import PooledFile, open_regular
 from penstock.formats.columns import table
-from penstock.formats.columns.files import write_at
-from penstock.formats.columns.layout import BLOCKS, SEGMENTS, StoreLayout
-from penstock.formats.columns.packing import Packing
+from penstock.formats.columns.layout import BLOCKS, SEGMENTS, Packing, StoreLayout, write_at
 from penstock.formats.columns.reading import as_bytes
 from penstock.formats.columns.retention import RetentionState
 
@@ -160,8 +158,7 @@ class Segment:
 
     def _rows(self, steps: int) -> dict[Align, tuple[int, int]]:
         """First row and number of rows of the next episode, for each alignment."""
-        start, index = self._start, self._episodes
-        return {"step": (start, steps), "boundary": (start + index, steps + 1), "episode": (index, 1)}
+        return table.places(self._episodes, self._start, steps)
 
 
 class SegmentColumn:

@@ -39,9 +39,15 @@ from penstock.errors import ExpiredRowError, FormatError
 from penstock.files.mapping import check_mapped, map_file, read_mapped
 from penstock.formats.base.state import SourceState
 from penstock.formats.columns import table
-from penstock.formats.columns.blocks import CACHE_BYTES, Blocks, PackedColumn
 from penstock.formats.columns.layout import StoreLayout
-from penstock.formats.columns.reading import EpisodeRuns, FixedColumnReader, RaggedColumnReader
+from penstock.formats.columns.reading import (
+    CACHE_BYTES,
+    Blocks,
+    EpisodeRuns,
+    FixedColumnReader,
+    PackedColumn,
+    RaggedColumnReader,
+)
 from penstock.formats.columns.retention import RETENTION, first_kept
 
 Column = FixedColumnReader | RaggedColumnReader | PackedColumn
@@ -180,6 +186,11 @@ class Snapshot(SourceState):
         for column in self.columns.values():
             yield from column.files()
 
+    @property
+    def table_end(self) -> int:
+        """The byte of the table behind the last of the entries."""
+        return self.base * table.SIZE + self.entries.nbytes
+
     @cached_property
     def rows(self) -> dict[Align, IntArray]:
         """`[E + 1]` first row of each episode in the row space of each alignment."""
@@ -189,7 +200,7 @@ class Snapshot(SourceState):
     def episode(self, e: int) -> Episode:
         """Episode `e`; its arrays are read-only views of the memory maps."""
         segment, index, start, steps, *_ = self._entry(e)
-        places = _places(index, start, steps)
+        places = table.places(index, start, steps)
         columns = {path: column.part(e, segment, *places[column.field.align]) for path, column in self.columns.items()}
         return Episode.trusted(self.layout.spec, columns, e, self._parsed(self.metadata_bytes(e), e))
 
@@ -225,7 +236,7 @@ class Snapshot(SourceState):
     def payload_check(self, e: int) -> int:
         """The CRC-32 of the stored bytes of episode `e`: every column in the order of the spec, then the metadata."""
         segment, index, start, steps, *_ = self._entry(e)
-        places, check = _places(index, start, steps), 0
+        places, check = table.places(index, start, steps), 0
         for column in self.columns.values():
             for part in column.payload(e, segment, *places[column.field.align]):
                 check_mapped(part)
@@ -296,11 +307,6 @@ def _checks(data: memoryview, cuts: IntArray, checks: list[int]) -> list[int]:
 def _list_items(lines: memoryview) -> str:
     """Lines of JSON as items of a JSON list. A line break within a text is escaped in JSON."""
     return str(lines, "ascii").removesuffix("\n").replace("\n", ",")
-
-
-def _places(index: int, start: int, steps: int) -> dict[Align, tuple[int, int]]:
-    """First row and number of rows of an episode in its segment, for each alignment."""
-    return {"step": (start, steps), "boundary": (start + index, steps + 1), "episode": (index, 1)}
 
 
 def _check_size(path: Path, size: int) -> None:

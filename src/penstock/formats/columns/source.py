@@ -1,24 +1,29 @@
-"""A column store opened for reading, while others may be writing to it."""
+"""A column store opened for reading, while others may be writing to it: all its episodes, or each new one once."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.core.arrays import IntArray
+import numpy as np
+
+from penstock.core.arrays import IntArray, StructArray
 from penstock.core.episode import Episode
-from penstock.core.spec import Align
-from penstock.errors import ExpiredRowError
-from penstock.formats.base.account import Account
+from penstock.core.spec import Align, Spec
+from penstock.errors import ExpiredRowError, FormatError
+from penstock.files.remote import file_state
+from penstock.formats.base.account import Account, LeftOut, unused_files
 from penstock.formats.base.state import StateSource
-from penstock.formats.base.unfinished import CONVERSION
-from penstock.formats.columns.accounting import unused_parts
-from penstock.formats.columns.files import read_json
-from penstock.formats.columns.layout import METADATA
-from penstock.formats.columns.snapshot import Snapshot
+from penstock.formats.base.unfinished import CONVERSION, MARK
+from penstock.formats.columns import table
+from penstock.formats.columns.layout import METADATA, SEGMENTS, SPEC, TABLE, StoreLayout, is_segment, read_json
+from penstock.formats.columns.retention import RETENTION, first_kept
+from penstock.formats.columns.snapshot import Maps, Snapshot
+
+OURS = frozenset((SPEC, METADATA, SEGMENTS, TABLE, RETENTION, MARK))
 
 
 class ColumnsSource(StateSource[Snapshot]):
@@ -109,3 +114,114 @@ class ColumnsSource(StateSource[Snapshot]):
     def close(self) -> None:
         """Let go of the files; arrays that were handed out stay valid."""
         self._state = None
+
+
+def unused_parts(root: Path, snapshot: Snapshot) -> Iterator[LeftOut]:
+    """Yield an entry for each file that is not part of the store, and for a damaged entry of the table."""
+    layout, place = snapshot.layout, os.fspath(root)
+    names = [name for name in _names(place) if name not in OURS]
+    for segment in _names(f"{place}/{SEGMENTS}"):
+        if not is_segment(segment):
+            names.append(f"{SEGMENTS}/{segment}")
+            continue
+        inside = _names(f"{place}/{SEGMENTS}/{segment}")
+        names += [f"{SEGMENTS}/{segment}/{name}" for name in inside if name not in layout.file_names]
+    if names:
+        others = [name for name in names if not name.endswith(".penstock")]
+        yield from unused_files(others, "the files of a column store")
+    end = snapshot.table_end
+    if file_state(layout.table).size >= end + table.SIZE:
+        yield from _damaged_entry(layout.table, end)
+
+
+def _damaged_entry(path: Path, end: int) -> Iterator[LeftOut]:
+    """Yield an entry if the next one of the table is damaged, and was not added meanwhile."""
+    behind = table.read_bytes(path, end)
+    entries = np.frombuffer(behind, table.ENTRY, len(behind) // table.SIZE)
+    if len(entries) and not table.sound_entries(entries[:1])[0]:
+        message = f"expected the table to end here, got {len(behind)} bytes that are no entry: torn, or damaged"
+        yield LeftOut("bytes", f"entry {end // table.SIZE}", "unreadable", message, len(behind))
+
+
+def _names(folder: str) -> list[str]:
+    """Names in a folder, none if it was removed meanwhile."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+class EpisodeTail:
+    """Reader that follows a store. Its cost depends on the new episodes alone."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._layout = StoreLayout.read(Path(path))
+        self._maps = Maps()
+        self._last: bytes = b""  # entry of the last episode that was read
+        self.done = 0  # episodes that were read or skipped
+
+    @property
+    def spec(self) -> Spec:
+        """Columns of the store."""
+        return self._layout.spec
+
+    def written(self) -> int:
+        """Return the number of entries in the table. The last one may still be incomplete. Cost: one `stat`."""
+        return os.stat(self._layout.table).st_size // table.SIZE
+
+    def lengths(self) -> IntArray:
+        """Return the steps of all episodes, `[n]` int64, also of episodes whose files were removed."""
+        return table.read(self._layout.table)["steps"].astype(np.int64)
+
+    def first_kept(self) -> int:
+        """Return the number of the first episode whose files are kept."""
+        return first_kept(self._layout.root)
+
+    def skip(self, episodes: int) -> None:
+        """Leave out episodes."""
+        self.done = episodes
+        self._last = self._entries(episodes - 1, episodes).tobytes() if episodes else b""
+
+    def read(self, end: int | None = None) -> Iterator[Episode]:
+        """Yield the episodes after the first `done`. `done` counts each one when the next one is asked for.
+
+        So an episode that the reader refuses with an error comes again, and numbers stay right.
+        """
+        known = min(self.done, 1)
+        entries = self._entries(self.done - known, end)
+        if known and entries[:1].tobytes() != self._last:
+            raise FormatError(
+                "expected the store that was read before, got another one: it was replaced or rolled back",
+                path=self._layout.table,
+                where=f"entry {self.done - 1}",
+            )
+        entries = entries[known:]
+        if len(entries) == 0:
+            return
+        table.check_limits(entries, self._layout.table)
+        snapshot = self._snapshot(entries)
+        for i in range(len(entries)):
+            episode = snapshot.episode(i)
+            yield Episode.trusted(episode.spec, episode.columns, self.done, episode.metadata)
+            self._last, self.done = entries[i : i + 1].tobytes(), self.done + 1
+
+    def _snapshot(self, entries: StructArray) -> Snapshot:
+        try:
+            self._check_kept()
+            snapshot = Snapshot.of(self._layout, entries, self._maps, self.done)
+        except FormatError:
+            self._check_kept()  # episodes may have left since the first look
+            raise
+        self._maps.keep({path for path, _ in snapshot.files()})
+        return snapshot
+
+    def _check_kept(self) -> None:
+        if (kept := self.first_kept()) > self.done:
+            raise ExpiredRowError(
+                f"expected the episodes from number {self.done} on in {self._layout.root}, got a store that keeps "
+                f"episodes from number {kept} on"
+            )
+
+    def _entries(self, first: int, end: int | None) -> StructArray:
+        entries = table.read(self._layout.table, first)
+        return entries if end is None else entries[: end - first]

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import BoolArray, StructArray
+from penstock.core.spec import Align
 from penstock.errors import ChecksumError, FormatError
 from penstock.files.descriptors import opened
-from penstock.formats.columns.files import read_at
-from penstock.formats.columns.packing import Packing
+from penstock.formats.columns.layout import Packing, read_at
 
 ENTRY = np.dtype(
     [
@@ -44,6 +44,11 @@ def pack(*fields: int) -> bytes:
 def unpack(entries: bytes, e: int) -> tuple[int, ...]:
     """The fields of entry `e`, in order, without `check`."""
     return _BODY.unpack_from(entries, e * SIZE)
+
+
+def places(index: int, start: int, steps: int) -> dict[Align, tuple[int, int]]:
+    """First row and number of rows of an episode in its segment, for each alignment."""
+    return {"step": (start, steps), "boundary": (start + index, steps + 1), "episode": (index, 1)}
 
 
 def read(path: Path, known: int = 0) -> StructArray:

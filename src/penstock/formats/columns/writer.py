@@ -18,9 +18,17 @@ from penstock.formats.base import jsonlines
 from penstock.formats.base.unfinished import UnfinishedWork
 from penstock.formats.base.writer import Writer
 from penstock.formats.columns import table
-from penstock.formats.columns.files import read_json, write_at, write_json
-from penstock.formats.columns.layout import METADATA, SEGMENTS, StoreLayout
-from penstock.formats.columns.packing import STEPS, Compression, Packing
+from penstock.formats.columns.layout import (
+    METADATA,
+    SEGMENTS,
+    STEPS,
+    Compression,
+    Packing,
+    StoreLayout,
+    read_json,
+    write_at,
+    write_json,
+)
 from penstock.formats.columns.retention import RETENTION, RetentionState, read_retention
 from penstock.formats.columns.segment import Segment
 

@@ -1,23 +1,157 @@
-"""Create LeRobot datasets of version 3.0: options, and the metadata of a dataset without episodes."""
+"""Create LeRobot datasets of version 3.0: options, types of columns in Parquet, and metadata without episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+import os
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from penstock.core.narrowing import is_mapping
+from penstock.containers.arrow import arrow
+from penstock.containers.images import encode
+from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_array, is_mapping, is_scalar
+from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field, Spec
-from penstock.errors import ArgumentError, DataError, SpecError
-from penstock.files import atomic_path, write_atomic
-from penstock.formats.lerobot.depth import DEPTH, Depth
-from penstock.formats.lerobot.encoding import TASK, Cameras, columns_entry, index_features, stored_features
-from penstock.formats.lerobot.info import CAMERAS, INFO, INTERNAL, STRUCTURE, Feature, read_info
-from penstock.formats.lerobot.pending import FOLDER
-from penstock.formats.lerobot.written_files import json_bytes, write_tasks
+from penstock.errors import ArgumentError, DataError, SpecError, require
+from penstock.files import atomic_file, atomic_path, open_locked, write_atomic
+from penstock.formats.lerobot.depth import DEPTH, Depth, Unit
+from penstock.formats.lerobot.info import (
+    CAMERAS,
+    FOLDER,
+    INDICES,
+    INFO,
+    INTERNAL,
+    LOCK,
+    STRUCTURE,
+    TASK,
+    Feature,
+    name_of,
+    read_info,
+)
+
+Cameras = Literal["image", "video", "array"]
+
+NUMBERED = ("frame_index", "episode_index", "index", "task_index")  # columns that the writer computes
+_EXTENSION = "datasets.features.features.Array{}DExtensionType"
+
+
+@dataclass(frozen=True)
+class StoredFeature:
+    """How a column is stored."""
+
+    feature: Feature
+    field: Field
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The entry under `features` of `meta/info.json`."""
+        camera = self.feature.dtype in CAMERAS
+        shape = list(self.field.shape or (1,))
+        depth = self.feature.depth
+        return {
+            "dtype": self.feature.dtype,
+            "shape": shape,
+            "names": ["height", "width", "channels"] if camera else None,
+            **({} if depth is None else {"info": depth.described(video=self.feature.dtype == "video")}),
+        }
+
+    @property
+    def arrow_field(self) -> Any:
+        """Name and type in data files. The type of more dimensions is the one of `datasets`."""
+        pa = arrow()
+        name, shape = self.feature.name, () if self.field.shape == (1,) else self.field.shape
+        if self.feature.dtype == "image":
+            return pa.field(name, pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+        if self.feature.dtype == "string":
+            return pa.field(name, pa.string())
+        kind = pa.from_numpy_dtype(self.field.dtype)
+        if len(shape) < 2:
+            return pa.field(name, pa.list_(kind, shape[0]) if shape else kind)
+        for _ in shape:
+            kind = pa.list_(kind)
+        described = json.dumps([list(shape), self.field.dtype.name])
+        extension = {"ARROW:extension:name": _EXTENSION.format(len(shape)), "ARROW:extension:metadata": described}
+        return pa.field(name, kind, metadata=extension)
+
+    def encoded(self, column: Array) -> Any:
+        """Return rows as an Arrow array. Raises `DataError` for text that is not UTF-8."""
+        pa = arrow()
+        kind = self.arrow_field.type
+        if isinstance(column, Ragged):
+            try:
+                return pa.array(column.strings(), pa.string())
+            except UnicodeDecodeError as error:
+                raise DataError(f"expected text in UTF-8 in {self.feature.path}, got {error}") from error
+        if self.feature.dtype == "image":
+            encoding = "png" if self.feature.depth is None else "tiff"  # as LeRobot does
+            blobs = pa.array([encode(frame, encoding) for frame in column], pa.binary())
+            return pa.StructArray.from_arrays([blobs, pa.nulls(len(column), pa.string())], fields=list(kind))
+        array = pa.array(np.ascontiguousarray(column).reshape(-1))
+        shape = () if self.field.shape == (1,) else self.field.shape
+        if len(shape) == 1:
+            return pa.FixedSizeListArray.from_arrays(array, shape[0])
+        for i in reversed(range(len(shape))):
+            count = len(column) * math.prod(shape[:i])
+            array = pa.ListArray.from_arrays(pa.array(np.arange(count + 1) * shape[i], pa.int32()), array)
+        return array
+
+
+def stored_features(
+    spec: Spec, cameras: Cameras, depths: Mapping[str, tuple[Depth, bool]] = {}
+) -> dict[str, StoredFeature]:
+    """Return how the columns of a dataset are stored, by path."""
+    features: dict[str, StoredFeature] = {}
+    for path, field in spec.items():
+        if path == TASK and field.kind == "text" and field.align == "step":
+            continue
+        name = name_of(path)
+        if path in NUMBERED:
+            raise SpecError(f"expected columns without {path!r}, which the format computes; leave it out (--drop)")
+        if field.align != "step" or field.kind == "ragged" or "/" in name:
+            raise SpecError(
+                f"expected {path} with T rows of numbers or text, got {field.kind} rows, align={field.align!r}; "
+                "penstock.convert adapts columns"
+            )
+        if path in depths:
+            depth, video = depths[path]
+            feature = Feature(name, path, "video" if video else "image", field.shape, depth, field.dtype)
+        else:
+            feature = Feature(name, path, _dtype(path, field, cameras), field.shape)
+        features[path] = StoredFeature(feature, field)
+    names = [stored.feature.name for stored in features.values()]
+    if len(set(names)) < len(names):
+        raise SpecError(f"expected columns whose names differ in LeRobot, got {names}")
+    return features
+
+
+def index_features() -> dict[str, dict[str, Any]]:
+    """Return the entries under `features` of the columns that every dataset has."""
+    return {
+        name: {"dtype": "float32" if name == "timestamp" else "int64", "shape": [1], "names": None} for name in INDICES
+    }
+
+
+def columns_entry(stored: Mapping[str, StoredFeature]) -> dict[str, dict[str, Any]]:
+    """Return paths and shapes by name of the feature, for reading the columns back as they were."""
+    return {each.feature.name: {"path": path, "shape": list(each.field.shape)} for path, each in stored.items()}
+
+
+def _dtype(path: str, field: Field, cameras: Cameras) -> str:
+    if field.kind == "text":
+        return "string"
+    if cameras != "array" and field.dtype == np.uint8 and len(field.shape) == 3 and field.shape[2] == 3:
+        return cameras
+    if field.dtype.kind not in "biuf" or field.dtype.itemsize > 8 or len(field.shape) > 5 or 0 in field.shape:
+        raise SpecError(f"expected {path} as numbers of up to 64 bits in up to 5 axes, got {field}")
+    return field.dtype.name
+
 
 DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 VIDEO = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
@@ -166,3 +300,97 @@ def _write_empty(
         (root / folder).mkdir(parents=True)
     write_atomic(root / INFO, json_bytes(info))
     write_tasks(root, [])
+
+
+TASKS = "meta/tasks.parquet"
+
+
+def write_tasks(root: Path, tasks: Sequence[str]) -> None:
+    """Write the tasks as a table whose index is the text, as pandas stores it."""
+    pa = arrow()
+    text = "__index_level_0__"
+    described = [
+        {
+            "name": "task_index",
+            "field_name": "task_index",
+            "pandas_type": "int64",
+            "numpy_type": "int64",
+            "metadata": None,
+        },
+        {"name": None, "field_name": text, "pandas_type": "unicode", "numpy_type": "object", "metadata": None},
+    ]
+    schema = pa.schema(
+        [("task_index", pa.int64()), (text, pa.string())],
+        metadata={"pandas": json_bytes({"index_columns": [text], "column_indexes": [], "columns": described})},
+    )
+    columns = [pa.array(range(len(tasks)), pa.int64()), pa.array(list(tasks), pa.string())]
+    write_tables(root / TASKS, schema, [pa.Table.from_arrays(columns, schema=schema)])
+
+
+def write_tables(path: Path, schema: Any, tables: Iterable[Any]) -> None:
+    """Write a Parquet file with a row group for each table, which appears when it is complete."""
+    parquet = require("pyarrow.parquet", "arrow")
+    with (
+        atomic_file(path, durable="file") as file,
+        parquet.ParquetWriter(file, schema, compression="snappy", use_dictionary=True) as writer,
+    ):
+        for table in tables:
+            writer.write_table(table.replace_schema_metadata(schema.metadata), row_group_size=max(len(table), 1))
+
+
+def tables_with(file: Any, columns: Mapping[str, AnyArray]) -> Iterator[Any]:
+    """Yield the row groups of a Parquet file with other values in some columns."""
+    pa = arrow()
+    begin = 0
+    for group in range(file.num_row_groups):
+        table = file.read_row_group(group, use_threads=False)
+        for name, column in columns.items():
+            place = table.schema.get_field_index(name)
+            values = pa.array(column[begin : begin + len(table)]).cast(table.schema.field(place).type)
+            table = table.set_column(place, table.schema.field(place), values)
+        begin += len(table)
+        yield table
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return a value as JSON text. Raises `DataError` for objects that JSON cannot hold."""
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=4, default=_number).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"expected metadata that JSON can hold, got {error}") from error
+
+
+def _number(value: object) -> Any:
+    """Return numbers and arrays of NumPy as JSON has them. Raises `TypeError` for other objects."""
+    if is_scalar(value) or is_array(value):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__}")
+
+
+def change_sizes(root: Path, sizes: Mapping[str, int]) -> None:
+    """Change the sizes of files and folders for episodes that are saved from now on."""
+    if wrong := {name: size for name, size in sizes.items() if size < 1}:
+        raise ArgumentError(f"expected sizes of at least 1, got {wrong}")
+    with _locked_info(root) as entries:
+        entries.update(sizes)
+
+
+def note_depth_units(root: Path, units: Mapping[str, Unit]) -> None:
+    """Note the units of depth maps, before the first episode is saved."""
+    with _locked_info(root) as entries:
+        for name, unit in units.items():
+            feature = entries["features"][name]
+            entries["features"][name] = {**feature, "info": {**feature["info"], "depth_unit": unit}}
+
+
+@contextmanager
+def _locked_info(root: Path) -> Generator[dict[str, Any]]:
+    """The content of `meta/info.json`, which the block changes, while no writer is open."""
+    (root / FOLDER).mkdir(exist_ok=True)
+    lock = open_locked(root / LOCK, os.O_RDWR | os.O_CREAT)
+    try:
+        entries = dict(read_info(root).entries)
+        yield entries
+        write_atomic(root / INFO, json_bytes(entries), durable="folder")
+    finally:
+        os.close(lock)

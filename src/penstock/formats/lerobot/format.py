@@ -16,12 +16,10 @@ from penstock.files import locked
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.base.target import Target
-from penstock.formats.lerobot.check import findings
+from penstock.formats.lerobot.check import findings, repairs
 from penstock.formats.lerobot.creation import WriteOptions
-from penstock.formats.lerobot.info import has_info
+from penstock.formats.lerobot.info import LOCK, has_info
 from penstock.formats.lerobot.parts import join_datasets
-from penstock.formats.lerobot.pending import LOCK
-from penstock.formats.lerobot.repair import repairs
 from penstock.formats.lerobot.source import LeRobotSource
 from penstock.formats.lerobot.writer import LeRobotWriter, create
 

@@ -1,10 +1,23 @@
-"""`meta/info.json`: version, frame rate, features, splits, and the names of files. Everything is checked when read."""
+"""`meta/info.json`: version, frame rate, features, splits, and the names of files. Everything is checked when read.
+
+LeRobot joins the words of a name with dots, penstock has paths with the field's names:
+
+| LeRobot | penstock |
+|---|---|
+| `observation`, `observation.images.top` | `observations`, `observations/images/top` |
+| `action`, `action.arm` | `actions`, `actions/arm` |
+| `next.reward`, `next.done`, `next.truncated` | `rewards`, `terminations`, `truncations` |
+| any other, such as `gripper.width` | the words as a path, `gripper/width` |
+
+A name whose path would be below the path of another column keeps its dots: next to `action`, the column `action.arm`
+is `actions.arm`.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,16 +26,56 @@ from typing import Any
 import numpy as np
 
 from penstock.core.boundary import json_object
+from penstock.core.columns import under
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.spaces import Space
 from penstock.core.spec import Field
 from penstock.errors import ArgumentError, FormatError, SpecError, UnsafeDataError, suggestion
 from penstock.files.remote import open_file
 from penstock.formats.lerobot.depth import DEPTH, Depth
-from penstock.formats.lerobot.names import paths_of
+
+EXACT: Mapping[str, str] = {
+    "next.reward": "rewards",
+    "next.done": "terminations",
+    "next.truncated": "truncations",
+}
+FIRST: Mapping[str, str] = {"observation": "observations", "action": "actions"}
+_EXACT_BACK = {path: name for name, path in EXACT.items()}
+_FIRST_BACK = {path: name for name, path in FIRST.items()}
+
+
+def path_of(name: str) -> str:
+    """Return the path of a feature."""
+    if name in EXACT:
+        return EXACT[name]
+    head, *rest = name.split(".")
+    return "/".join([FIRST.get(head, head), *rest])
+
+
+def name_of(path: str) -> str:
+    """Return the name of a feature for a path."""
+    if path in _EXACT_BACK:
+        return _EXACT_BACK[path]
+    head, *rest = path.split("/")
+    return ".".join([_FIRST_BACK.get(head, head), *rest])
+
+
+def paths_of(names: Iterable[str]) -> dict[str, str]:
+    """Return the path of each feature. No path is below another one, and none occurs twice."""
+    wanted = {name: path_of(name) for name in names}
+    paths: dict[str, str] = {}
+    for name, path in wanted.items():
+        others = [other for known, other in wanted.items() if known != name]
+        nested = any(under(other, path) for other in others)
+        paths[name] = path.replace("/", ".") if nested else path
+    return paths
+
 
 INFO = "meta/info.json"
 STATS = "meta/stats.json"
+FOLDER = ".penstock"  # files of a writer: saved episodes that are not in the files of the dataset yet, and its lock
+LOCK = f"{FOLDER}/lock"
+TASK = "task"  # column with the text of the task of each step
 INTERNAL = "penstock"  # entry with what only penstock reads
 # Entries that describe stored data, or that the reader makes.
 STRUCTURE = frozenset(
@@ -83,10 +136,14 @@ class Info:
         """Most files of a folder `chunk-000`."""
         return max(_integer(self.entries, "chunks_size", 1000), 1)
 
+    @property
+    def internal(self) -> dict[str, Any]:
+        """What only penstock reads."""
+        return _internal(self.entries)
+
     def spaces(self) -> tuple[Space | None, Space | None]:
         """Return the spaces of observations and actions, which only penstock writes. Raises `FormatError`."""
-        own = self.entries.get(INTERNAL)
-        stored = own.get("spaces") if is_dict(own) else None
+        stored = self.internal.get("spaces")
         if not is_dict(stored):
             return None, None
         try:
@@ -195,8 +252,7 @@ def read_info(root: Path) -> Info:
 
 def _as_written(features: dict[str, Feature], entries: Mapping[str, Any], path: Path) -> dict[str, Feature]:
     """Return features with the paths and shapes of the columns that penstock wrote."""
-    own = entries.get(INTERNAL)
-    columns = own.get("columns") if is_dict(own) else None
+    columns = _internal(entries).get("columns")
     if not is_dict(columns):
         return features
     written = dict(features)
@@ -239,6 +295,11 @@ def _channels_last(shape: tuple[int, ...], names: Any) -> tuple[int, ...]:
     order = [str(n).lower() for n in names] if is_list(names) and len(names) == 3 else []
     first = order[0] in _CHANNELS if any(n in _CHANNELS for n in order) else shape[0] <= 4 < shape[2]
     return (*shape[1:], shape[0]) if first else shape
+
+
+def _internal(entries: Mapping[str, Any]) -> dict[str, Any]:
+    own = entries.get(INTERNAL)
+    return own if is_dict(own) else {}
 
 
 def _integer(entries: Mapping[str, Any], name: str, default: int) -> int:

@@ -30,13 +30,11 @@ from penstock.containers.video.joining import can_join, join_videos
 from penstock.core.arrays import IntArray
 from penstock.errors import FormatError, require
 from penstock.files import move, sync, write_atomic
-from penstock.formats.lerobot.creation import VIDEO_LIMIT, VIDEO_MB
+from penstock.formats.lerobot.creation import VIDEO_LIMIT, VIDEO_MB, json_bytes, tables_with, write_tables, write_tasks
 from penstock.formats.lerobot.episodes import EPISODES, episode_files, figures_of, read_tasks
-from penstock.formats.lerobot.info import INFO, STATS, Info, read_info
-from penstock.formats.lerobot.joining import MIB, Place, numbers, place_after
-from penstock.formats.lerobot.pending import FOLDER
+from penstock.formats.lerobot.info import FOLDER, INFO, STATS, Info, read_info
+from penstock.formats.lerobot.pending import MIB, Place
 from penstock.formats.lerobot.stats import Figures, add_figures, column_figures, plain_figures
-from penstock.formats.lerobot.written_files import json_bytes, tables_with, write_tables, write_tasks
 
 TASKS = "task_index"
 
@@ -95,7 +93,7 @@ class _JoinedDataset:
             table = self._moved(part, table.cast(self._schema.with_metadata(table.schema.metadata)), tasks)
             for figures in figures_of(table):
                 add_figures(self._statistics, figures)
-            target = self._root / EPISODES.format(**numbers(self._last["meta/episodes"]))
+            target = self._root / EPISODES.format(**self._last["meta/episodes"]._asdict())
             target.parent.mkdir(parents=True, exist_ok=True)
             write_tables(target, table.schema, [table])
 
@@ -105,26 +103,27 @@ class _JoinedDataset:
         columns: dict[str, Any] = {}
         old = _places(table, "data")
         new = {place: self._next("data") for place in dict.fromkeys(old)}
-        columns |= self._renumbered(part, table, tasks, new) if renumbers else self._move(part, new)
+        if renumbers:
+            columns |= self._renumbered(part, table, tasks, new)
+        else:
+            self._move(part, new)
         columns |= _place_columns("data", [new[place] for place in old])
         for name, each in part.features.items():
             if each.dtype == "video":
                 columns |= self._add_videos(part, table, f"videos/{name}")
-        number = numbers(self._next("meta/episodes"))
-        columns |= {f"meta/episodes/{name}": [value] * len(table) for name, value in number.items()}
+        columns |= _place_columns("meta/episodes", [self._next("meta/episodes")] * len(table))
         for name, values in columns.items():
             field = table.schema.field(name)
             table = table.set_column(table.schema.get_field_index(name), field, arrow().array(values, field.type))
         return table
 
-    def _move(self, part: Info, places: Mapping[Place, Place]) -> dict[str, list[Any]]:
-        """Move data files of a part that are not moved yet; no column changes."""
+    def _move(self, part: Info, places: Mapping[Place, Place]) -> None:
+        """Move data files of a part that are not moved yet."""
         for old, new in places.items():
             target = _file(self._info, "data", new)
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.exists():
                 move(_file(part, "data", old), target)
-        return {}
 
     def _add_videos(self, part: Info, table: Any, kind: str) -> dict[str, list[Any]]:
         """Add the files of a camera; return where the episodes are then, by column."""
@@ -189,7 +188,7 @@ class _JoinedDataset:
     def _after(self, kind: str) -> Place:
         """Return the numbers behind the last file of a kind."""
         last = self._last.get(kind)
-        return (0, 0) if last is None else place_after(last, self._info.chunks_size)
+        return Place(0, 0) if last is None else last.after(self._info.chunks_size)
 
     def _count(self, table: Any, path: Path) -> None:
         """Count episodes and steps. Raises `FormatError` if they do not continue those before."""
@@ -219,7 +218,7 @@ class _JoinedDataset:
 def _places(table: Any, kind: str) -> list[Place]:
     """Return the numbers of the file of each episode."""
     names = (f"{kind}/chunk_index", f"{kind}/file_index")
-    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+    return [Place(*place) for place in zip(*(table.column(name).to_pylist() for name in names), strict=True)]
 
 
 def _place_columns(kind: str, places: Sequence[Place]) -> dict[str, list[Any]]:
@@ -231,5 +230,5 @@ def _place_columns(kind: str, places: Sequence[Place]) -> dict[str, list[Any]]:
 def _file(info: Info, kind: str, place: Place) -> Path:
     """Return the path of a data file, or of a video file of a camera."""
     if kind == "data":
-        return info.data_file(**numbers(place))
-    return info.video_file(kind.removeprefix("videos/"), **numbers(place))
+        return info.data_file(**place._asdict())
+    return info.video_file(kind.removeprefix("videos/"), **place._asdict())

@@ -3,34 +3,59 @@
 A Parquet file has its footer at its end, so a file that is still growing cannot be read, and a killed recording would
 lose it. Each saved episode is therefore a small Parquet file in the folder `.penstock`, complete when it appears, next
 to a video file of each camera, which is there before. The schema of the Parquet file has what the metadata of episodes
-will say. `finalize` of the writer joins these files. LeRobot ignores the folder; penstock reads its episodes as part of
-the dataset.
+will say. LeRobot ignores the folder; penstock reads its episodes as part of the dataset.
+
+`finalize` of the writer joins these files. As in LeRobot, a data file is full when the next episode would make it
+larger than its size, and so is a video file; the files of data and of each camera are full at different episodes.
+
+The list of the files that a writer makes is on the disk before the first of them (`JOURNAL`), and is removed when the
+metadata name them. A writer that finds a list removes the files on it that no metadata name. So it never removes a file
+that another program left.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from penstock.containers.video import PacketIndex, packet_index
+from penstock.containers.video.index import demuxer, open_video
+from penstock.containers.video.joining import can_join, join_videos
 from penstock.core.boundary import parsing
-from penstock.core.narrowing import is_dict
+from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import FormatError, require
+from penstock.files import write_atomic
 from penstock.formats.base.account import LeftOut
+from penstock.formats.lerobot.creation import json_bytes, write_tables
+from penstock.formats.lerobot.depth import Depth
 from penstock.formats.lerobot.episodes import KEY, EpisodeEntry, VideoPlace, number
-from penstock.formats.lerobot.info import Info
+from penstock.formats.lerobot.info import FOLDER, Info, read_json
 
-FOLDER = ".penstock"
-LOCK = f"{FOLDER}/lock"
+
+class Place(NamedTuple):
+    """Numbers of a chunk and of a file in it, under the names that LeRobot gives them."""
+
+    chunk_index: int
+    file_index: int
+
+    def after(self, chunks_size: int) -> Place:
+        """Return the numbers of the next file, in folders of at most `chunks_size` files."""
+        full = self.file_index >= chunks_size - 1
+        return Place(self.chunk_index + 1, 0) if full else Place(self.chunk_index, self.file_index + 1)
+
+    def entries(self, kind: str) -> dict[str, int]:
+        """Return the entries of an episode in the metadata for its file of a kind."""
+        return {f"{kind}/{name}": value for name, value in self._asdict().items()}
 
 
 @dataclass(frozen=True, eq=False)
 class PendingEpisode:
     """An episode in a file of its own."""
 
-    path: Path
     entry: EpisodeEntry
     statistics: Mapping[str, Mapping[str, Any]]
 
@@ -76,4 +101,132 @@ def read_pending_episode(info: Info, path: Path) -> PendingEpisode:
             videos=videos,
             extra=dict(stored["metadata"]),
         )
-        return PendingEpisode(path, entry, stored["statistics"])
+        return PendingEpisode(entry, stored["statistics"])
+
+
+JOURNAL = f"{FOLDER}/joining.json"
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedFile:
+    """A file of consecutive pending episodes."""
+
+    place: Place
+    episodes: Sequence[PendingEpisode]
+    indexes: Sequence[PacketIndex] = ()
+
+
+def data_groups(
+    episodes: Sequence[PendingEpisode], limit: float, first: Place, chunks_size: int
+) -> Iterator[JoinedFile]:
+    """Divide episodes into data files."""
+    file = JoinedFile(first, ())
+    for episode in episodes:
+        file = replace(file, episodes=[*file.episodes, episode])
+        if sum(os.path.getsize(each.entry.file) for each in file.episodes) / MIB >= limit:
+            yield file
+            file = JoinedFile(file.place.after(chunks_size), ())
+    if file.episodes:
+        yield file
+
+
+def video_groups(
+    name: str, episodes: Sequence[PendingEpisode], limit: float, first: Place, chunks_size: int
+) -> Iterator[JoinedFile]:
+    """Divide episodes into video files of a camera. Episodes that were encoded in another way begin a file."""
+    file, size = JoinedFile(first, ()), 0.0
+    for episode in episodes:
+        path = episode.entry.videos[name].file
+        index = packet_index(path, keep=False)
+        if len(index) != episode.entry.length:
+            raise FormatError(f"expected {episode.entry.length} frames, got {len(index)}", path=path)
+        own = os.path.getsize(path) / MIB
+        if file.episodes and (size + own >= limit or not can_join(file.indexes[0], index)):
+            yield file
+            file, size = JoinedFile(file.place.after(chunks_size), ()), 0.0
+        file = JoinedFile(file.place, [*file.episodes, episode], [*file.indexes, index])
+        size += own
+    yield file
+
+
+def write_data(info: Info, file: JoinedFile) -> None:
+    """Write a data file with a row group for each episode."""
+    parquet = require("pyarrow.parquet", "arrow")
+    path = info.data_file(**file.place._asdict())
+    tables = (parquet.read_table(episode.entry.file, use_threads=False) for episode in file.episodes)
+    first = parquet.read_schema(file.episodes[0].entry.file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_tables(path, first.remove_metadata(), tables)
+
+
+def write_video(info: Info, name: str, file: JoinedFile) -> dict[int, dict[str, Any]]:
+    """Write a video file of a camera. Returns its entries in the metadata, by index of the episode."""
+    path = info.video_file(name, **file.place._asdict())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    join_videos([each.entry.videos[name].file for each in file.episodes], file.indexes, info.fps, path)
+    entries: dict[int, dict[str, Any]] = {}
+    frames = 0
+    for each in file.episodes:
+        entries[each.entry.index] = {
+            **file.place.entries(f"videos/{name}"),
+            f"videos/{name}/from_timestamp": frames / info.fps,
+            f"videos/{name}/to_timestamp": (frames + each.entry.length) / info.fps,
+        }
+        frames += each.entry.length
+    return entries
+
+
+def video_info(path: Path, fps: float, depth: Depth | None = None) -> dict[str, Any]:
+    """Return what LeRobot notes about the encoding of a camera under `info` of its feature."""
+    with open_video(path) as file, demuxer(file, path, 0) as (container, stream):
+        return {
+            "video.height": stream.height,
+            "video.width": stream.width,
+            "video.codec": stream.codec.canonical_name,
+            "video.pix_fmt": stream.pix_fmt,
+            **({"video.is_depth_map": False} if depth is None else depth.described(video=True)),
+            "video.fps": int(fps),
+            "video.channels": 3 if depth is None else 1,
+            "has_audio": bool(container.streams.audio),
+        }
+
+
+def lacks_video_info(feature: Mapping[str, Any]) -> bool:
+    """Return whether a camera has no note about its encoding. A depth map has other notes from the start."""
+    info: Mapping[str, Any] = feature.get("info") or {}
+    return not info or ("is_depth_map" in info and "video.codec" not in info)
+
+
+def begin_journal(info: Info, data: Sequence[JoinedFile], videos: Mapping[str, Sequence[JoinedFile]]) -> None:
+    """Write the list of the files that are made next."""
+    places = {name: [file.place for file in files] for name, files in videos.items()}
+    listed = {"data": [file.place for file in data], "videos": places}
+    write_atomic(info.root / JOURNAL, json_bytes(listed), durable="folder")
+
+
+def journal_files(info: Info) -> list[Path]:
+    """Return the files that a killed writer made or was about to make, by its list. Raises `FormatError`."""
+    journal = info.root / JOURNAL
+    if not journal.is_file():
+        return []
+    with parsing(journal):
+        listed = read_json(journal)
+        if not is_list(listed.get("data")) or not is_dict(listed.get("videos")):
+            raise FormatError("expected the numbers of files")
+        files = [info.data_file(**_read_place(place)._asdict()) for place in listed["data"]]
+        for name, places in listed["videos"].items():
+            files += [info.video_file(str(name), **_read_place(place)._asdict()) for place in places]
+        return files
+
+
+def undo_journal(info: Info, known: set[Path]) -> None:
+    """Remove the files that a killed writer made and no metadata name, and the list of them."""
+    for path in journal_files(info):
+        if path not in known:
+            path.unlink(missing_ok=True)
+    (info.root / JOURNAL).unlink(missing_ok=True)
+
+
+def _read_place(place: Any) -> Place:
+    return Place(number(place[0]), number(place[1]))

@@ -23,7 +23,6 @@ from typing_extensions import override
 
 from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
-from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Array
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, SpecError
@@ -31,9 +30,9 @@ from penstock.files import scratch_folder
 from penstock.formats.base.writer import RowStream, Writer
 from penstock.formats.lerobot.creation import WriteOptions
 from penstock.formats.lerobot.depth import Depth
-from penstock.formats.lerobot.encoders import EncoderSettings
-from penstock.formats.lerobot.info import INTERNAL, read_info
+from penstock.formats.lerobot.info import read_info
 from penstock.formats.lerobot.source import LeRobotSource
+from penstock.formats.lerobot.video import EncoderSettings
 from penstock.formats.lerobot.writer import LeRobotWriter, create
 
 
@@ -55,8 +54,7 @@ class LeRobotTarget:
         self._encoders = EncoderSettings(codec or EncoderSettings.codec, crf, g or EncoderSettings.g)
         if os.path.lexists(self.path):
             info = read_info(self.path)
-            own = info.entries.get(INTERNAL)
-            self._encoders = EncoderSettings.of(own if is_dict(own) else {})
+            self._encoders = EncoderSettings.of(info.internal)
             given = {"fps": fps, "robot_type": robot_type, "codec": codec, "crf": crf, "g": g}
             known = {"fps": info.fps, "robot_type": info.entries.get("robot_type"), **vars(self._encoders)}
             if other := [name for name, value in given.items() if value not in (None, known[name])]:

@@ -43,7 +43,18 @@ from penstock.formats.lerobot.columns import (
 from penstock.formats.lerobot.damage import Losses, add_unused_files, cameras, with_frames, with_videos
 from penstock.formats.lerobot.depth import DEPTH
 from penstock.formats.lerobot.episodes import EpisodeEntry, read_entries, read_statistics, read_tasks
-from penstock.formats.lerobot.info import CAMERAS, INDICES, INFO, INTERNAL, STATS, Feature, Info, read_info, read_json
+from penstock.formats.lerobot.info import (
+    CAMERAS,
+    INDICES,
+    INFO,
+    INTERNAL,
+    STATS,
+    TASK,
+    Feature,
+    Info,
+    read_info,
+    read_json,
+)
 from penstock.formats.lerobot.pending import read_pending
 from penstock.formats.lerobot.video import FrameOptions, VideoColumn
 
@@ -51,7 +62,6 @@ Decode = Literal["rgb8", "bytes"]
 
 FEW_VIDEOS = 256  # of episodes, whose files are looked into when a dataset is opened
 FOOTER_BYTES = 64 << 20  # footers of Parquet files that stay in memory
-TASK = "task"  # column with the text of each step's task
 _INDEX = Field(np.dtype(np.int64))
 _SECONDS = Field(np.dtype(np.float64))
 _MADE_BY_PANDAS = "__index_level_"  # start of the names of columns that number rows
@@ -157,15 +167,15 @@ class LeRobotSource(StateSource[LeRobotState]):
     def written_spec(self) -> Spec:
         """Columns that episodes to append have: without those that the format computes."""
         state = self.state
-        own = state.info.entries.get(INTERNAL)
-        columns = own.get("columns") if is_dict(own) else None
+        own = state.info.internal
+        columns = own.get("columns")
         chosen = [
             (feature.path, self.spec[feature.path])
             for name, feature in state.info.features.items()
             if feature.path in self.spec
             and name not in (INDICES if not is_dict(columns) or name not in columns else ())
         ]
-        task = {TASK: self.spec[TASK]} if TASK in self.spec and (not is_dict(own) or own.get("task")) else {}
+        task = {TASK: self.spec[TASK]} if TASK in self.spec and (not own or own.get("task")) else {}
         return Spec(dict(chosen) | task, self.spec.observation_space, self.spec.action_space)
 
     def episode_statistics(self, episodes: Sequence[int]) -> list[dict[str, dict[str, Any]]]:
@@ -389,8 +399,7 @@ def _videos(info: Info, kept: Sequence[EpisodeEntry]) -> list[tuple[Path, FileSt
 
 def _metadata(info: Info, names: Sequence[str]) -> dict[str, Any]:
     kept = {name: value for name, value in info.entries.items() if name not in ("data_path", "video_path", INTERNAL)}
-    own = info.entries.get(INTERNAL)
-    written = own.get("metadata") if is_dict(own) else None
+    written = info.internal.get("metadata")
     stats = info.root / STATS
     features = {name: info.features[name] for name in names if name in info.features}
     depth = {each.path: each.depth.to_json(video=each.dtype == "video") for each in features.values() if each.depth}

@@ -4,18 +4,22 @@ A file has one episode (version 2) or several (version 3), whose frames begin at
 The frame of a row is the nearest one of the episode's own frames to `start + timestamp`, and an error if it is further
 away than the tolerance and the rounding of timestamps. LeRobot looks for the nearest frame in the whole file: a row
 behind the end of its episode gets a picture of the next one there.
+
+When an episode is written, each camera has an encoder and a thread of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from penstock.containers.video import VideoFiles
+from penstock.containers.video import VideoFiles, VideoWriter
 from penstock.containers.video.files import DecoderName
 from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.core.ragged import Ragged
@@ -24,10 +28,13 @@ from penstock.errors import FormatError
 from penstock.files.remote import Wanted, filled
 from penstock.formats.base.pieces import expand, spread
 from penstock.formats.lerobot.columns import StoredColumn, span
+from penstock.formats.lerobot.depth import Depth
 from penstock.formats.lerobot.episodes import VideoPlace
 from penstock.formats.lerobot.info import Feature
 
 ROUNDING = 2.0**-24  # of a time that is stored as float32
+_PART = 4096  # rows whose packets are read at a time
+_NO_LOSS = {"x265-params": "lossless=1:log-level=error"}
 
 
 @dataclass(frozen=True)
@@ -143,4 +150,32 @@ def bounds(place: VideoPlace, tolerance: float, fps: float) -> tuple[float, floa
     return first, last
 
 
-_PART = 4096  # rows whose packets are read at a time
+@dataclass(frozen=True)
+class EncoderSettings:
+    """Settings of the encoders of a dataset, see `VideoWriter`."""
+
+    codec: str = "libsvtav1"
+    crf: int | None = None
+    g: int = 2
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> EncoderSettings:
+        """Return the settings that a dataset has in its metadata, where it has them."""
+        crf, g = (value if type(value := entry.get(name)) is int else None for name in ("crf", "g"))
+        return cls(str(entry.get("codec", "libsvtav1")), crf, g or 2)
+
+    def open(self, path: Path, fps: float, depth: Depth | None = None) -> VideoWriter:
+        """Begin a file, which replaces an existing one."""
+        if depth is not None:
+            return VideoWriter(path, fps, codec="libx265", pix_fmt="gray12le", options=_NO_LOSS, overwrite=True)
+        return VideoWriter(path, fps, codec=self.codec, crf=self.crf, g=self.g, overwrite=True)
+
+
+def encode_cameras(frames: Mapping[Path, tuple[Depth | None, AnyArray]], fps: float, settings: EncoderSettings) -> None:
+    """Encode the frames of cameras at the same time."""
+    with ExitStack() as stack:
+        depths = [depth for depth, _ in frames.values()]
+        writers = [stack.enter_context(settings.open(path, fps, depth)) for path, (depth, _) in frames.items()]
+        for rows in zip(*(pixels for _, pixels in frames.values()), strict=True):
+            for writer, depth, row in zip(writers, depths, rows, strict=True):
+                writer.append(np.asarray(row) if depth is None else depth.codes(row))

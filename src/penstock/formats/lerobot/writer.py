@@ -8,7 +8,7 @@
    follow.
 
 A kill before that step leaves joined files that no metadata name: the next writer removes them, by the list that was
-written before them (`joining`). A kill after it leaves pending files and old totals: the next writer finishes them.
+written before them (`pending`). A kill after it leaves pending files and old totals: the next writer finishes them.
 Readers ignore pending files of episodes in the metadata.
 """
 
@@ -25,21 +25,27 @@ from typing_extensions import override
 from penstock.containers.arrow import arrow
 from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
-from penstock.core.narrowing import is_dict, is_list
+from penstock.core.narrowing import is_list
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError, require
 from penstock.files import move, open_locked, write_atomic
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.writer import PartStart, Writer
-from penstock.formats.lerobot.creation import DATA_LIMIT, DATA_MB, VIDEO_LIMIT, VIDEO_MB, WriteOptions, create_empty
-from penstock.formats.lerobot.depth import Depth
-from penstock.formats.lerobot.encoders import EncoderSettings, encode_cameras
-from penstock.formats.lerobot.encoding import (
-    TASK,
+from penstock.formats.lerobot.creation import (
+    DATA_LIMIT,
+    DATA_MB,
+    VIDEO_LIMIT,
+    VIDEO_MB,
     StoredFeature,
+    WriteOptions,
+    create_empty,
     index_features,
+    json_bytes,
+    write_tables,
+    write_tasks,
 )
+from penstock.formats.lerobot.depth import Depth
 from penstock.formats.lerobot.episodes import (
     EPISODES,
     KEY,
@@ -49,34 +55,40 @@ from penstock.formats.lerobot.episodes import (
     read_statistics,
     read_tasks,
 )
-from penstock.formats.lerobot.info import CAMERAS, INFO, INTERNAL, STATS, STRUCTURE, Info, read_info, read_json
-from penstock.formats.lerobot.joining import (
+from penstock.formats.lerobot.info import (
+    CAMERAS,
+    FOLDER,
+    INFO,
+    INTERNAL,
+    LOCK,
+    STATS,
+    STRUCTURE,
+    TASK,
+    Info,
+    read_info,
+    read_json,
+)
+from penstock.formats.lerobot.pending import (
     JOURNAL,
     MIB,
     JoinedFile,
+    PendingEpisode,
     Place,
     begin_journal,
     data_groups,
     lacks_video_info,
-    numbers,
-    place_after,
-    undo_journal,
-    video_groups,
-    video_info,
-    write_data,
-    write_video,
-)
-from penstock.formats.lerobot.pending import (
-    FOLDER,
-    LOCK,
-    PendingEpisode,
     piece_path,
     read_pending,
     read_pending_episode,
+    undo_journal,
+    video_groups,
+    video_info,
     video_path,
+    write_data,
+    write_video,
 )
 from penstock.formats.lerobot.stats import Figures, add_figures, column_figures, picture_figures, plain_figures
-from penstock.formats.lerobot.written_files import json_bytes, write_tables, write_tasks
+from penstock.formats.lerobot.video import EncoderSettings, encode_cameras
 
 FILE_MB = {DATA_LIMIT: DATA_MB, VIDEO_LIMIT: VIDEO_MB}
 
@@ -111,7 +123,7 @@ class LeRobotWriter(Writer):
             if damage:
                 raise FormatError(f"expected undamaged metadata to append to, got {damage[0].message}", path=self._root)
             self._pending_steps = sum(each.entry.length for each in self._pending)
-            self._pending_bytes = sum(os.path.getsize(each.path) for each in self._pending)
+            self._pending_bytes = sum(os.path.getsize(each.entry.file) for each in self._pending)
             self._first = (0, 0)
             self._remove_leftovers()
             if self._info.entries.get("total_episodes") != len(self._entries):  # a writer was killed before it did
@@ -145,7 +157,7 @@ class LeRobotWriter(Writer):
             raise DataError(f"expected files of the cameras {sorted(cameras)}, got {sorted(videos)}")
         self._pending.append(self._save(episode, videos or {}))
         self._pending_steps += len(episode)
-        self._pending_bytes += os.path.getsize(self._pending[-1].path)
+        self._pending_bytes += os.path.getsize(self._pending[-1].entry.file)
         if self._pending_mb(len(episode)) >= self._limit(DATA_LIMIT):
             self.finalize()
         return self._first[0] + len(self) - 1
@@ -154,14 +166,16 @@ class LeRobotWriter(Writer):
         """Add or replace entries of the dataset's metadata, atomically."""
         if wrong := sorted(STRUCTURE & metadata.keys()):
             raise DataError(f"expected entries that may change, got {wrong}, which describe the stored data")
-        own = self._internal()
+        own = self._info.internal
         self._write_info({INTERNAL: {**own, "metadata": {**own.get("metadata", {}), **metadata}}})
 
     def finalize(self) -> None:
         """Join the pending episodes into data files and metadata, so that LeRobot reads them."""
         if not self._pending:
             return
-        data = list(data_groups(self._pending, self._limit(DATA_LIMIT), self._next_file("data"), self._after))
+        data = list(
+            data_groups(self._pending, self._limit(DATA_LIMIT), self._next_file("data"), self._info.chunks_size)
+        )
         videos = {name: list(self._video_groups(name)) for name in self._pending[0].entry.videos}
         begin_journal(self._info, data, videos)
         places: dict[int, dict[str, Any]] = {episode.entry.index: {} for episode in self._pending}
@@ -172,8 +186,7 @@ class LeRobotWriter(Writer):
         for file in data:
             write_data(self._info, file)
             for episode in file.episodes:
-                where = {"data/chunk_index": file.place[0], "data/file_index": file.place[1]}
-                places[episode.entry.index] = where | places[episode.entry.index]
+                places[episode.entry.index] |= file.place.entries("data")
         self._write_rows(places)
         self._take_entries(read_entries(self._info, []))
         for episode in self._pending:
@@ -181,7 +194,7 @@ class LeRobotWriter(Writer):
         self._write_totals()
         (self._root / JOURNAL).unlink()
         for episode in self._pending:
-            episode.path.unlink()
+            episode.entry.file.unlink()
             for video in episode.entry.videos.values():
                 video.file.unlink()
         self._pending = []
@@ -204,7 +217,7 @@ class LeRobotWriter(Writer):
 
     def _video_groups(self, name: str) -> Iterator[JoinedFile]:
         first = self._next_file(f"videos/{name}")
-        return video_groups(name, self._pending, self._limit(VIDEO_LIMIT), first, self._after)
+        return video_groups(name, self._pending, self._limit(VIDEO_LIMIT), first, self._info.chunks_size)
 
     def _pending_mb(self, steps: int) -> float:
         """Size of the pending files and one more episode of so many steps, as LeRobot estimates it."""
@@ -219,10 +232,6 @@ class LeRobotWriter(Writer):
     def _steps(self) -> int:
         """Return the number of the step behind the joined episodes."""
         return self._first[1] + self._joined_steps
-
-    def _internal(self) -> dict[str, Any]:
-        entry = self._info.entries.get(INTERNAL)
-        return entry if is_dict(entry) else {}
 
     def _cameras(self) -> set[str]:
         """Return the paths of video columns."""
@@ -288,7 +297,7 @@ class LeRobotWriter(Writer):
                 )
                 raise DataError(f"{message}, got other values; store images: cameras='image'")
             frames[path] = depth, rows
-        encode_cameras(frames, self._info.fps, EncoderSettings.of(self._internal()))
+        encode_cameras(frames, self._info.fps, EncoderSettings.of(self._info.internal))
 
     def _add_tasks(self, tasks: Sequence[str]) -> None:
         new = [task for task in dict.fromkeys(tasks) if task not in self._tasks]
@@ -298,21 +307,18 @@ class LeRobotWriter(Writer):
 
     def _next_file(self, folder: str) -> Place:
         """Return chunk and file number behind the numbers of the existing files in a folder."""
-        file_keys = [(-1, -1)]
+        places: list[Place] = []
         for path in (self._root / folder).glob("chunk-*/file-*"):
             chunk, file = path.parent.name.removeprefix("chunk-"), path.stem.removeprefix("file-")
             if chunk.isdigit() and file.isdigit():
-                file_keys.append((int(chunk), int(file)))
-        return (0, 0) if max(file_keys) < (0, 0) else self._after(max(file_keys))
-
-    def _after(self, place: Place) -> Place:
-        return place_after(place, self._info.chunks_size)
+                places.append(Place(int(chunk), int(file)))
+        return max(places).after(self._info.chunks_size) if places else Place(0, 0)
 
     def _remove_leftovers(self) -> None:
         """Remove what a killed writer left: joined files, and pending files of episodes that metadata name."""
         videos = {video.file for entry in self._entries for video in entry.videos.values()}
         undo_journal(self._info, {entry.file for entry in self._entries} | videos)
-        pending = {episode.path for episode in self._pending}
+        pending = {episode.entry.file for episode in self._pending}
         pending |= {video.file for episode in self._pending for video in episode.entry.videos.values()}
         for path in (self._root / FOLDER).glob("episode-*"):
             if path not in pending:
@@ -322,7 +328,7 @@ class LeRobotWriter(Writer):
         """Write the file of metadata that makes the pending episodes part of the dataset."""
         pa = arrow()
         known = episode_files(self._info)
-        number = numbers(self._next_file("meta/episodes"))
+        number = self._next_file("meta/episodes")
         start = self._steps()
         rows: list[dict[str, Any]] = []
         for episode in self._pending:
@@ -335,7 +341,7 @@ class LeRobotWriter(Writer):
             table = pa.Table.from_pylist(rows)
         extra = {str(each.entry.index): each.entry.extra for each in self._pending}
         table = table.replace_schema_metadata({KEY: json_bytes(extra)})
-        path = self._root / EPISODES.format(**number)
+        path = self._root / EPISODES.format(**number._asdict())
         path.parent.mkdir(parents=True, exist_ok=True)
         write_tables(path, table.schema, [table])
 
@@ -409,7 +415,7 @@ def _read_statistics(info: Info) -> dict[str, Figures]:
     return {name: {figure: np.asarray(value) for figure, value in figures.items()} for name, figures in stored.items()}
 
 
-def _row(episode: PendingEpisode, place: Mapping[str, Any], start: int, number: Mapping[str, int]) -> dict[str, Any]:
+def _row(episode: PendingEpisode, place: Mapping[str, Any], start: int, number: Place) -> dict[str, Any]:
     """Return the row of an episode in the metadata of episodes, with its columns in LeRobot's order."""
     entry = episode.entry
     described = {"episode_index": entry.index, "tasks": list(entry.tasks), "length": entry.length}
@@ -420,5 +426,4 @@ def _row(episode: PendingEpisode, place: Mapping[str, Any], start: int, number: 
         for name, each in plain_figures(episode.statistics).items()
         for figure, value in each.items()
     }
-    meta = {f"meta/episodes/{name}": value for name, value in number.items()}
-    return {**described, **data, **rows, **place, **figures, **meta}
+    return {**described, **data, **rows, **place, **figures, **number.entries("meta/episodes")}

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from penstock.containers.arrow import arrow
 from penstock.containers.cache import Cache
 from penstock.containers.images import decode_rows
 from penstock.core.arrays import AnyArray, IntArray
@@ -338,10 +339,7 @@ class ArrowSource(StateSource[_FolderState]):
         cached = None if place is None or self._cache == "refresh" else index_cache.load(place, key)
         if cached is not None:
             header, arrays = cached
-            schemas = [
-                arrow_table.arrow().ipc.read_schema(arrow_table.arrow().py_buffer(base64.b64decode(s)))
-                for s in header["schemas"]
-            ]
+            schemas = [arrow().ipc.read_schema(arrow().py_buffer(base64.b64decode(s))) for s in header["schemas"]]
             kept = len(arrays["rows"])
             torn = [*left_out, *map(LeftOut.from_json, header["left_out"])]
             return numbers[:kept], parts[:kept], arrays["rows"], arrays["which"], schemas, states[:kept], torn

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.arrow import RangedArrowFile, chunks_of, plain_array, plain_type
+from penstock.containers.arrow import RangedArrowFile, arrow, chunks_of, plain_array, plain_type
 from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.boundary import is_of_data
@@ -24,7 +24,7 @@ from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PenstockError, SpecError, require
 from penstock.files.mapping import check_mapped, map_file
 from penstock.files.remote import Wanted, path_or_file, range_of, read_bytes, remote_file
-from penstock.formats.minari.spaces import FLAGS, required
+from penstock.formats.minari.columns import FLAGS, required
 
 ALIGNS = b"penstock.align"  # schema metadata: which optional columns have not T + 1 rows, as JSON
 _ENTRY = 200  # bytes of an entry of the places of columns, about
@@ -41,11 +41,6 @@ class ArrowColumn:
     shape: tuple[int, ...]
     align: Align
     images: bool = False
-
-
-def arrow() -> Any:
-    """PyArrow. Raises `MissingExtraError`."""
-    return require("pyarrow", "arrow")
 
 
 def read_schema(path: Path) -> tuple[Any, int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.containers.arrow import arrow
 from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
@@ -17,8 +18,8 @@ from penstock.errors import DataError, FormatError, SpecError, require
 from penstock.files import locked, move, scratch_folder, sync
 from penstock.formats.minari import arrow_table, ids, metadata, writing
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories, part
+from penstock.formats.minari.columns import ROOTS
 from penstock.formats.minari.metadata import bytes_of, changed
-from penstock.formats.minari.spaces import ROOTS
 
 
 def create(
@@ -28,7 +29,7 @@ def create(
 
     Raises `SpecError` for rows without values, which Parquet has no place for.
     """
-    arrow_table.arrow()
+    arrow()
     for column, field in plan.spec.fields.items():
         if entries["data_format"] == "parquet" and 0 in field.shape:
             raise SpecError(
@@ -91,7 +92,7 @@ class ArrowWriter(writing.DatasetWriter):
         return size
 
     def _write_part(self, path: Path, batch: Any) -> None:
-        pa = arrow_table.arrow()
+        pa = arrow()
         with open(path, "xb") as file:
             if self._format == "parquet":
                 table = pa.Table.from_batches([batch])

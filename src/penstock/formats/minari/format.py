@@ -30,23 +30,20 @@ from penstock.formats.base.repairs import Repair
 from penstock.formats.base.target import Target
 from penstock.formats.minari import (
     arrow_writer,
-    check,
     hdf5_writer,
     ids,
     index_cache,
     metadata,
     root,
-    spaces,
     writing,
 )
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
-from penstock.formats.minari.columns import MODES, Infos
+from penstock.formats.minari.columns import MODES, Infos, check_columns
 from penstock.formats.minari.hdf5_index import MAIN
-from penstock.formats.minari.hdf5_joining import join_files
 from penstock.formats.minari.hdf5_source import Hdf5Source, Layout
+from penstock.formats.minari.hdf5_writer import join_files
 from penstock.formats.minari.index_cache import WHERE, Where
-from penstock.formats.minari.place import place
-from penstock.formats.minari.recover import metadata_repairs
+from penstock.formats.minari.recover import MinariSource, metadata_findings, metadata_repairs, place
 
 LOOK = 8  # episodes that tell the columns of a dataset that is continued
 DATA_FORMATS = ("hdf5", "arrow", "parquet")
@@ -89,9 +86,7 @@ class MinariFormat(Format):
         except (PenstockError, OSError):
             return False
 
-    def open(
-        self, path: Path, *, infos: Infos = "strict", cache: Where = "user", **unknown: Any
-    ) -> Hdf5Source | ArrowSource:
+    def open(self, path: Path, *, infos: Infos = "strict", cache: Where = "user", **unknown: Any) -> MinariSource:
         """Open for reading.
 
         `infos` says what to do where episodes differ in their optional columns: "strict" raises, "union" fills in
@@ -149,7 +144,7 @@ class MinariFormat(Format):
         if checksums and data_format != "hdf5":
             raise TypeError(f"expected checksums=False for data_format={data_format!r}; only HDF5 has them")
         writing.each(sync)  # refused before anything is made
-        whole = spaces.check_columns(spec)
+        whole = check_columns(spec)
         plan = writing.WritePlan.of(whole, images, statistics=statistics)
         entries = _entries(Path(path), whole, metadata or {}, data_format, layout, images)
         _ensure_parents(Path(path))
@@ -206,7 +201,7 @@ class MinariFormat(Format):
 
     def check(self, path: Path, *, deep: bool = True, infos: Infos = "strict") -> Iterator[Finding]:
         """Look for damage in the structure, the totals and the metadata of episodes. `infos` is an option of `open`."""
-        return check.findings(path, self.open, infos)
+        return metadata_findings(path, self.open, infos)
 
     @override
     def build_index(
@@ -240,7 +235,7 @@ class MinariFormat(Format):
         return locked(folder / f".{main}.lock", os.O_RDWR | os.O_CREAT)
 
 
-def _look(folder: Path, main: str | None) -> Hdf5Source | ArrowSource:
+def _look(folder: Path, main: str | None) -> MinariSource:
     """A few episodes, whose columns the next ones must have."""
     if main is None:
         return ArrowSource(folder, "skip")

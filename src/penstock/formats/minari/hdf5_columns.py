@@ -34,8 +34,20 @@ from penstock.formats.base.pieces import RowReader
 from penstock.formats.minari import columns
 from penstock.formats.minari.columns import ColumnStorage, Infos, SpecColumn
 from penstock.formats.minari.hdf5_index import ColumnRuns, HDF5Index, by_column
-from penstock.formats.minari.ragged_rows import BlankRows, JoinedRagged, RaggedRows, RawBlobs, StringRows, VlenRows
-from penstock.formats.minari.rows import DECODED, ColumnPart, FillRows, FilteredRows, JoinedRows, mapped
+from penstock.formats.minari.rows import (
+    DECODED,
+    BlankRows,
+    ColumnPart,
+    FillRows,
+    FilteredRows,
+    JoinedRagged,
+    JoinedRows,
+    RaggedRows,
+    RawBlobs,
+    StringRows,
+    VlenRows,
+    mapped,
+)
 from penstock.kernels.rows import RowMap
 
 

@@ -32,7 +32,7 @@ from penstock.core.ragged import offsets_of
 from penstock.core.spaces import Space
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.base.account import LeftOut
-from penstock.formats.minari.spaces import FLAGS, ROOTS, column_path, required
+from penstock.formats.minari.columns import FLAGS, ROOTS, column_path, required
 
 MAIN = "main_data.hdf5"
 ADDITIONAL = re.compile(r"additional_data_\d+\.hdf5")

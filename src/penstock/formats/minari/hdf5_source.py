@@ -9,17 +9,18 @@ of the fingerprint. Device and inode are compared for the index alone: a copy th
 A file that another process appends to stays readable: a reader has the superblock of the moment of opening, and an
 appender overwrites no byte that this superblock leads to.
 
-Metadata of episodes are attributes of groups. They are decoded when asked for, and at most `HELD` are kept.
+Metadata of episodes are attributes of groups. They are decoded when asked for, and at most `HELD` are kept. In the
+older layout (Minari 0.4), entries of the dataset are attributes of the root, and statistics are on the rewards dataset.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from typing_extensions import override
@@ -27,7 +28,7 @@ from typing_extensions import override
 from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.containers.hdf5.filters import FLETCHER32
 from penstock.core.arrays import IntArray
-from penstock.core.narrowing import is_dict
+from penstock.core.narrowing import is_array, is_dict, is_scalar
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space
@@ -40,11 +41,12 @@ from penstock.formats.minari import index_cache, metadata
 from penstock.formats.minari.columns import Infos
 from penstock.formats.minari.hdf5_columns import HDF5Columns, readable
 from penstock.formats.minari.hdf5_index import MAIN, HDF5Index, build
-from penstock.formats.minari.legacy import read_attributes, statistics_of
 
 Layout = Literal["0.5", "0.4"]
 
 HELD = 1 << 16  # episodes whose metadata stays decoded
+STATISTICS = ("max", "min", "mean", "std", "sum")  # attributes of the rewards dataset of an episode
+_JOINED = ("author", "author_email")
 ROOT_MARKS = ("observation_space", "action_space", "total_episodes", "env_spec")
 
 
@@ -255,3 +257,34 @@ def _spaces_digest(spaces: Mapping[str, Space | None]) -> str:
 def _copied(entries: dict[str, Any]) -> dict[str, Any]:
     """A copy whose nested dicts are the caller's own."""
     return {key: _copied(value) if is_dict(value) else value for key, value in entries.items()}
+
+
+def read_attributes(file: File) -> dict[str, Any]:
+    """The attributes of the root as plain values. Raises `FormatError` for malformed ones."""
+    return {name: _plain(value) for name, value in file.root.attrs.items()}
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as Python has it: text, numbers, lists."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    if is_array(value):
+        return [_plain(item) for item in value.tolist()]
+    return value.item() if is_scalar(value) else value
+
+
+def statistics_of(rewards: Dataset) -> dict[str, Any]:
+    """The statistics on a rewards dataset, under the names of today: `rewards_max` and so on."""
+    return {f"rewards_{name}": rewards.attrs[name] for name in STATISTICS if name in rewards.attrs}
+
+
+def attributes_of(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Dataset entries as 0.4 keeps them: text, numbers, lists of them; authors joined by "; "."""
+    attributes: dict[str, Any] = {}
+    for name, value in entries.items():
+        if isinstance(value, (list, tuple, set, frozenset)):
+            items = [str(item) for item in cast("Iterable[Any]", value)]
+            attributes[name] = "; ".join(items) if name in _JOINED else items
+        elif value is not None:
+            attributes[name] = np.int64(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return attributes

@@ -1,22 +1,44 @@
-"""Rebuild a dataset's `metadata.json` from its files."""
+"""Damage in the metadata of a dataset, and rebuilding `metadata.json`. The doctor checks the values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from penstock.core.narrowing import is_integer
 from penstock.core.spaces import Space
 from penstock.core.spec import Spec
-from penstock.errors import FormatError, SpecError
+from penstock.errors import FormatError, SpecError, UnknownFormatError
+from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.repairs import Repair
 from penstock.formats.minari import ids, metadata, root
-from penstock.formats.minari.arrow_source import ArrowSource
+from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
+from penstock.formats.minari.columns import check_columns
+from penstock.formats.minari.hdf5_index import MAIN
 from penstock.formats.minari.hdf5_source import Hdf5Source
-from penstock.formats.minari.place import place
-from penstock.formats.minari.spaces import check_columns
+
+MinariSource = Hdf5Source | ArrowSource
+
+
+def place(path: Path) -> tuple[Path, str | None]:
+    """The folder with the data, and the HDF5 file in it (None for the other back-ends).
+
+    Raises `UnknownFormatError` where there is no such thing.
+    """
+    path = Path(path)
+    if path.is_file():
+        return path.parent, path.name
+    for folder in (path / root.DATA, path):
+        if (folder / MAIN).is_file():
+            return folder, MAIN
+        if (folder / metadata.FILE).is_file() or episode_directories(folder):
+            return folder, None
+    raise UnknownFormatError(f"expected {MAIN} or {metadata.FILE} in a data directory, got neither", path=path)
 
 
 def rebuild_metadata(
@@ -30,7 +52,7 @@ def rebuild_metadata(
     `entries` are further ones (env_spec, author, ...). Returns what was written. Raises `SpecError` for text columns
     without a space, `FormatError` for damaged files.
     """
-    whole = rebuilt_entries(path, observation_space, action_space, entries)
+    whole = _rebuilt_entries(path, observation_space, action_space, entries)
     metadata.write_json(place(Path(path))[0] / metadata.FILE, whole)
     return whole
 
@@ -38,7 +60,7 @@ def rebuild_metadata(
 def metadata_repairs(path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
     """Yield the repair of `metadata.json`: totals as in the files, and spaces that fit the columns."""
     try:
-        whole = rebuilt_entries(path)
+        whole = _rebuilt_entries(path)
     except (SpecError, FormatError):
         return  # text columns without a space, or files that cannot be read
     file = place(path)[0] / metadata.FILE
@@ -53,7 +75,7 @@ def metadata_repairs(path: Path, findings: Sequence[Finding]) -> Iterator[Repair
         yield Repair(kind, file, message, partial(bytes, content), None, str(file))
 
 
-def rebuilt_entries(
+def _rebuilt_entries(
     path: Path,
     observation_space: Space | None = None,
     action_space: Space | None = None,
@@ -75,3 +97,63 @@ def rebuilt_entries(
         )
         totals = {"total_episodes": len(source), "total_steps": source.steps}
         return {**prepared, **totals, "dataset_size": metadata.size_of(folder)}
+
+
+def metadata_findings(path: Path, open_source: Callable[..., MinariSource], infos: str) -> Iterator[Finding]:
+    """Every finding in the metadata of a dataset and of its episodes."""
+    source, problems = _opened(path, open_source, infos)
+    yield from problems
+    if source is None:
+        return
+    with source:
+        yield from _metadata(source)
+        for e, entries in each_metadata(source):
+            if isinstance(entries, FormatError):
+                yield Finding("unreadable", f"episode {e}", str(entries), None, (e,), (0,))
+            else:
+                yield from _stated_length(source, e)
+
+
+def _opened(
+    path: Path, open_source: Callable[..., MinariSource], infos: str
+) -> tuple[MinariSource | None, list[Finding]]:
+    """The source, with all columns that can be read; and what is wrong with the others."""
+    problems: list[Finding] = []
+    for policy in dict.fromkeys((infos, "skip")):
+        try:
+            return open_source(path, infos=policy, cache="refresh"), problems
+        except FormatError as error:
+            problems += [Finding("unreadable", str(path), str(error))] if policy == infos else []
+    return None, problems
+
+
+def _stated_length(source: MinariSource, e: int) -> Iterator[Finding]:
+    """The number of steps that the metadata of an episode states, where it is another."""
+    steps, stated = int(source.offsets[e + 1] - source.offsets[e]), source.stored_entries(e).get("total_steps")
+    if stated is not None and (not is_integer(stated) or int(stated) != steps):
+        message = f"expected total_steps {steps} as in the episode, got {stated}"
+        yield Finding("totals", f"episode {e}", message, None, (e,), (0,))
+
+
+def _metadata(source: MinariSource) -> Iterator[Finding]:
+    legacy = source.main if isinstance(source, Hdf5Source) and source.layout == "0.4" else None
+    where = str(source.folder / (legacy or metadata.FILE))
+    for name, stated in source.stated.items():
+        if stated != source.metadata[name]:
+            message = f"expected {name} {source.metadata[name]} as in the files, got {stated}"
+            yield Finding("totals", where, message)
+    for name in ("observation_space", "action_space"):
+        if name not in source.metadata:
+            yield Finding("missing-part", where, f"expected {name}, got none")
+    stated = source.metadata.get("dataset_id")
+    place = source.folder.parent if source.folder.name == root.DATA else source.folder
+    if (
+        isinstance(stated, str)
+        and stated != ids.id_of(place)
+        and not ids.id_of(place).endswith(stated.rsplit("/", 1)[-1])
+    ):
+        yield Finding("identity", where, f"expected the dataset_id {ids.id_of(place)} of its place, got {stated}")
+    numbers = source.numbers
+    if not np.array_equal(numbers, np.arange(len(numbers))):
+        message = f"expected episodes numbered from 0 on, got {numbers[:8].tolist()}"
+        yield Finding("numbering", str(source.folder), message)

@@ -24,7 +24,7 @@ from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import atomic_path, sync
 from penstock.formats.base.writer import PartStart, Writer
 from penstock.formats.minari import metadata
-from penstock.formats.minari.spaces import is_image
+from penstock.formats.minari.columns import is_image
 
 Images = Literal["raw", "jpeg"]
 Sync = Literal["close", "episode"]

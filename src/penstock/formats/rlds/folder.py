@@ -12,7 +12,7 @@ from penstock.core.boundary import json_object
 from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import ArgumentError, FormatError, suggestion
 from penstock.files.remote import read_bytes
-from penstock.formats.rlds.features import FILE
+from penstock.formats.rlds.features import FEATURES
 
 INFO = "dataset_info.json"
 SPLIT = re.compile(r"[\w+]+")
@@ -33,7 +33,7 @@ class SplitFiles:
 
 def is_version(path: Path) -> bool:
     """Return whether a folder has one version of a dataset."""
-    return (path / FILE).is_file() and any(_SHARD.fullmatch(file.name) for file in path.iterdir())
+    return (path / FEATURES).is_file() and any(_SHARD.fullmatch(file.name) for file in path.iterdir())
 
 
 def versions_below(path: Path) -> dict[str, list[Path]]:
@@ -57,7 +57,7 @@ def version_folder(path: Path, config: str | None, version: str | None) -> Path:
         return path
     folders = versions_below(path)
     if not folders:
-        raise FormatError(f"expected {FILE} next to shards, found none", path=path)
+        raise FormatError(f"expected {FEATURES} next to shards, found none", path=path)
     if config is None and len(folders) > 1:
         raise ArgumentError(
             f"expected the name of a config, as config={next(iter(folders))!r}; there are {list(folders)}"

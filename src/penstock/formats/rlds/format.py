@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from penstock.core.spec import Spec
-from penstock.errors import ChecksumError, PenstockError
+from penstock.errors import ChecksumError, FormatError, PenstockError
 from penstock.files import locked
+from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
 from penstock.formats.base.target import Target
 from penstock.formats.rlds.folder import SPLIT, is_version, version_folder, versions_below
-from penstock.formats.rlds.repair import shard_ends, tail_repairs
+from penstock.formats.rlds.index import shard_ends, tail_repairs
 from penstock.formats.rlds.source import RLDSSource
 from penstock.formats.rlds.writer import RLDSWriter, join_datasets
 
@@ -87,9 +88,10 @@ class RLDSFormat(Format):
         Raises `FormatError` if the dataset cannot be opened.
         """
         with self.open(path, **options) as source:
-            for episode, error in source.unreadable() if deep else ():
-                name = "checksum" if isinstance(error, ChecksumError) else "unreadable"
-                yield Finding(name, f"episode {episode}", str(error))
+            for episode, entries in each_metadata(source) if deep else ():
+                if isinstance(entries, FormatError):
+                    name = "checksum" if isinstance(entries, ChecksumError) else "unreadable"
+                    yield Finding(name, f"episode {episode}", str(entries))
 
     @override
     def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:

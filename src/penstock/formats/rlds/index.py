@@ -10,6 +10,10 @@ the chunks of an ArrayRecord file are compressed.
 
 A record whose message is damaged, or whose features disagree about the number of steps, is left out, and so are the
 records behind a damaged size. `RecordIndex.damaged` names them.
+
+A shard ends in half a record if the size of its last record is not whole, or is right and reaches behind the end of the
+file. That tail, and a total that a killed writer did not write, can be repaired. If `dataset_info.json` states more
+records than there are whole ones, complete records are lost: that is no torn tail, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -18,9 +22,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,6 +36,7 @@ from penstock.containers.array_record import START, decode_chunk, is_riegeli, re
 from penstock.containers.tfrecord import index_records, map_records
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, Int32Array, IntArray, UInt32Array, read_only
 from penstock.core.boundary import parsing
+from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import FormatError
 from penstock.files.arrays import Arrays, read_arrays, write_arrays
 from penstock.files.fetched_parts import FetchedParts
@@ -38,15 +44,16 @@ from penstock.files.mapping import is_lazy, read_mapped
 from penstock.files.remote import file_state, is_mirrored
 from penstock.files.user_cache import make_room, user_cache
 from penstock.flow import OrderedMap, PrefetchLimits
+from penstock.formats.base.repairs import Repair, cut_repair
 from penstock.formats.base.signatures import POINTED, POINTER
 from penstock.formats.rlds.features import RLDSFeature
-from penstock.formats.rlds.folder import SplitFiles
+from penstock.formats.rlds.folder import INFO, SplitFiles, read_info, splits_of
 from penstock.kernels.crc32c import HEAD, TAIL, crc32c, masked
 from penstock.kernels.examples import ABSENT, BYTES, LACKING, PART, SOUND, count_blobs, scan_examples
 
 MAGIC = b"penstock rlds index 3\n"
 BEHIND = "those behind it: a damaged size"  # in messages about the end of a shard
-STATED = "records as in dataset_info.json, got"
+_STATED = "records as in dataset_info.json, got"
 BYTES_KEPT = 4 << 30  # that all indexes together may have
 LARGE = 8 * PART
 """Mean bytes of the records of a remote shard from which on their heads are fetched alone."""
@@ -126,19 +133,19 @@ def _made(arrays: Arrays, damaged: Sequence[tuple[str, str]]) -> RecordIndex:
 
 
 def _index_shard(shard: int, path: Path, length: int, features: Sequence[RLDSFeature]) -> RecordIndex:
-    data, chunked = map_shard(path, length)
+    data, chunked = _map_shard(path, length)
     with parsing(path):
         index, damaged = (_index_chunks if chunked else _index_frames)(data, features)
     count = len(index.steps)
     if 0 <= length != count:
-        damaged = [*damaged, f"expected {length} {STATED} {count}"]
+        damaged = [*damaged, f"expected {length} {_STATED} {count}"]
     bad = np.flatnonzero(index.steps < 0)
     kept: dict[str, Any] = {name: np.delete(getattr(index, name), bad, 0) for name in ARRAYS}
     kept["shard"] = np.full(count - len(bad), shard, np.int32)
     return RecordIndex(**kept, damaged=tuple((path.name, text) for text in (*(t for _, t in index.damaged), *damaged)))
 
 
-def map_shard(path: Path, length: int) -> tuple[ByteArray, bool]:
+def _map_shard(path: Path, length: int) -> tuple[ByteArray, bool]:
     """Map a shard to find its records: lazily if the heads of its records are to be fetched alone."""
     by_heads = length > 0 and is_mirrored(path) and file_state(path).size >= LARGE * length
     data = map_records(path, lazy=by_heads)
@@ -290,3 +297,59 @@ def check_places(index: RecordIndex, sizes: Sequence[int]) -> None:
     inside &= (spans[:, :, 1] <= index.size[:, None]).all(axis=1)
     if not inside.all():
         raise FormatError("expected records within their files; a shard changed while it was opened")
+
+
+@dataclass(frozen=True)
+class ShardEnd:
+    """How a shard ends."""
+
+    path: Path
+    split: str
+    number: int
+    records: int
+    stated: int
+    end: int
+    size: int
+    torn: bool
+
+    def reason(self, message: str) -> str:
+        """Return the finding that a message of the index is about: of half a record, of a wrong total, or of damage."""
+        if self.torn and BEHIND in message:
+            return "torn-tail"
+        return "totals" if 0 <= self.stated < self.records and _STATED in message else "damaged-part"
+
+
+def shard_ends(folder: Path) -> list[ShardEnd]:
+    """Return how each TFRecord shard of a version ends. Cost: the heads of all records."""
+    ends: list[ShardEnd] = []
+    for split in splits_of(folder, read_info(folder)).values():
+        for number, path in enumerate(split.paths if split.kind == "tfrecord" else ()):
+            stated = split.lengths[number] if split.lengths else -1
+            data, _ = _map_shard(path, stated)
+            records = index_records(data)
+            count = len(records.begin)
+            rest = read_mapped(data[records.end :])
+            whole_head = len(rest) >= HEAD
+            right = whole_head and masked(crc32c(rest[:8])) == int(np.array(rest[8:HEAD]).view("<u4")[0])
+            torn = len(rest) > 0 and (right or not whole_head) and stated <= count
+            ends.append(ShardEnd(path, split.name, number, count, stated, records.end, len(data), torn))
+    return ends
+
+
+def tail_repairs(folder: Path) -> Iterator[Repair]:
+    """Yield the repairs of half records at the end of shards, and of totals."""
+    ends = shard_ends(folder)
+    for end in ends:
+        if end.torn:
+            yield cut_repair(end.path, end.end, end.size, where=end.path.name)
+    wrong = [end for end in ends if 0 <= end.stated < end.records]
+    if not wrong:
+        return
+    info = read_info(folder)
+    listed: Any = info.get("splits")
+    for split in listed if is_list(listed) else []:
+        for end in wrong:
+            if is_dict(split) and split.get("name") == end.split:
+                split["shardLengths"][end.number] = str(end.records)
+    message = ", ".join(f"{end.path.name}: {end.stated} -> {end.records} records" for end in wrong)
+    yield Repair("totals", folder / INFO, message, partial(bytes, json.dumps(info, indent=2).encode()), None, INFO)

@@ -24,27 +24,27 @@ from penstock.core.spec import Align, Field, Spec
 from penstock.errors import ArgumentError, FormatError, require, suggestion
 from penstock.files.remote import Wanted
 from penstock.formats.base.account import Account, LeftOut, unused_files
-from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
 from penstock.formats.rlds.columns import EncodedImages, EncodedText, FeatureColumn, NumberColumn, column_of
-from penstock.formats.rlds.features import STEPS, RLDSFeature, read_features
-from penstock.formats.rlds.folder import FILE as FEATURES
-from penstock.formats.rlds.folder import INFO, SplitFiles, chosen_splits, read_info, splits_of, version_folder
-from penstock.formats.rlds.index import BEHIND, RecordIndex, check_places, index_split
-from penstock.formats.rlds.names import (
+from penstock.formats.rlds.features import (
     ENDS,
+    FEATURES,
     OTHERS,
+    OWN,
+    STEPS,
     LastStep,
     OwnFile,
+    RLDSFeature,
     column_of_feature,
     is_metadata,
     metadata_name,
+    read_features,
     read_own,
 )
-from penstock.formats.rlds.names import FILE as OWN
+from penstock.formats.rlds.folder import INFO, SplitFiles, chosen_splits, read_info, splits_of, version_folder
+from penstock.formats.rlds.index import BEHIND, RecordIndex, check_places, index_split, shard_ends
 from penstock.formats.rlds.records import ChunkedRecords, RLDSRecords, text_of
-from penstock.formats.rlds.repair import shard_ends
 
 Jpeg = Literal["accurate", "fast"]
 
@@ -246,12 +246,6 @@ class RLDSSource(StateSource[_RLDSState]):
                 return None
             rows: Array = column.rows(record, 0, 1)
             return rows.strings()[0] if isinstance(rows, Ragged) else rows[0].item()
-
-    def unreadable(self) -> Iterator[tuple[int, FormatError]]:
-        """Yield the number of each episode whose record has a wrong checksum or metadata, and the error."""
-        for episode, entries in each_metadata(self):
-            if isinstance(entries, FormatError):
-                yield episode, entries
 
 
 def _reopened(path: Path, options: Mapping[str, Any]) -> RLDSSource:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from typing_extensions import override
 
+from penstock.containers.arrow.footer import footer_end, footer_like, lacks_footer
 from penstock.errors import PenstockError
 from penstock.formats.base.file_facts import FileSurvey
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
-from penstock.formats.tables.check import findings, footer_repairs
-from penstock.formats.tables.files import SUFFIXES, files_at, has_table
+from penstock.formats.tables.files import SUFFIXES, files_at, has_table, kind_of
 from penstock.formats.tables.source import TableSource
 from penstock.formats.tables.survey import is_surveyed, survey_of
 
@@ -48,11 +49,11 @@ class TablesFormat(Format):
 
     def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
         """Look for Parquet files without a footer. Values are checked by `penstock.check`."""
-        return findings(path)
+        return _footers(path)
 
     def check_files(self, files: Sequence[Path], **options: Any) -> Iterator[Finding]:
         """Look for damage as `check` does, in all files."""
-        return findings(files)
+        return _footers(files)
 
     @override
     def survey(self, paths: Sequence[Path]) -> FileSurvey | None:
@@ -61,5 +62,26 @@ class TablesFormat(Format):
 
     @override
     def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
-        if any(finding.name == "missing-footer" for finding in findings):
-            yield from footer_repairs(files_at(path))
+        if all(finding.name != "missing-footer" for finding in findings):
+            return
+        parquet = [file for file in files_at(path) if kind_of(file) == "parquet"]
+        lacking = [file for file in parquet if lacks_footer(file)]
+        for file in lacking:
+            if footer_end(file) is not None:
+                continue  # the bytes behind the footer may be data
+            if (footer := footer_like(file, [other for other in parquet if other not in lacking])) is not None:
+                content = partial(bytes, footer.content)
+                yield Repair(
+                    "missing-footer", file, f"add a footer for {footer.rows} rows", content, footer.keep, str(file)
+                )
+
+
+def _footers(path: Path | Sequence[Path]) -> Iterator[Finding]:
+    """Yield a finding for each Parquet file that does not end with a footer."""
+    for file in files_at(path):
+        if kind_of(file) == "parquet" and lacks_footer(file):
+            if (end := footer_end(file)) is not None:
+                message = "expected the end of the file behind its footer, got other bytes; move them to another file"
+                yield Finding("behind-the-end", f"{file.name}: byte {end}", message)
+            else:
+                yield Finding("missing-footer", str(file), "expected a footer at the end of the file, got none")

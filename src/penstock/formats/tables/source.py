@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,10 @@ class TableSource(StateSource[_TableState]):
         cache_bytes: int = 256 << 20,
     ) -> None:
         given = path.absolute() if isinstance(path, Path) else tuple(file.absolute() for file in path)
-        self._given: Path | tuple[Path, ...] = given
         folder = folder_of(given)
         meanings: dict[str, Meaning] = dict(ends or {})
-        self._options = episode, columns, shapes, meanings, cache_bytes
+        options = {"episode": episode, "columns": columns, "shapes": shapes, "ends": meanings}
+        self._reopen = partial(TableSource, given, **options, cache_bytes=cache_bytes)
         self._cache = Cache(cache_bytes)
         files = files_at(given)
         if not files:
@@ -96,7 +97,7 @@ class TableSource(StateSource[_TableState]):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self._given, *self._options)
+        return self._reopen, ()
 
     @property
     @override
@@ -149,17 +150,6 @@ class TableSource(StateSource[_TableState]):
     @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         return [{self._column: plain(self.state.episodes[e])} for e in episodes]
-
-
-def _reopened(
-    path: Path | tuple[Path, ...],
-    episode: str | None,
-    columns: Sequence[str] | None,
-    shapes: Shapes | None,
-    ends: Mapping[str, Meaning],
-    cache_bytes: int,
-) -> TableSource:
-    return TableSource(path, episode=episode, columns=columns, shapes=shapes, ends=ends, cache_bytes=cache_bytes)
 
 
 def _digest(identities: Iterable[list[int | str]], column: str, spec: Spec, offsets: IntArray) -> str:

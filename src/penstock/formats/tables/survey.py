@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from penstock.containers.arrow import FileEnds, TableColumn, arrow
 from penstock.containers.cache import Cache
+from penstock.containers.on_demand import FilesOnDemand
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
-from penstock.files.listing import read_unchanged
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.end_names import Meaning
 from penstock.formats.base.file_facts import MANY_FILES, FileFacts, FileSurvey, FileTable
@@ -70,41 +70,12 @@ def _facts(path: Path, episode: str | None, ends: Mapping[str, Meaning]) -> File
     )
 
 
-class SurveyedShards(Sequence[TableShard]):
+class SurveyedShards(FilesOnDemand[TableShard]):
     """The files of a table by their facts: a file is opened when its rows are read, and closed when others are."""
 
     def __init__(self, files: Sequence[Path], table: FileTable, footers: Cache) -> None:
-        self.files = files
+        super().__init__(files, table.states, partial(_open_surveyed, files, table, footers), OPENED)
         self.table = table
-        self.states = table.states
-        self._footers = footers
-        self._opened = Cache(OPENED)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    @overload
-    def __getitem__(self, number: int) -> TableShard: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[TableShard]: ...
-    def __getitem__(self, number: int | slice) -> TableShard | Sequence[TableShard]:
-        """Return a file, opened."""
-        if isinstance(number, slice):
-            return [self[i] for i in range(*number.indices(len(self)))]
-        return self._opened.get(number, lambda: (self._open(number), 1))
-
-    def _open(self, number: int) -> TableShard:
-        facts = self.table[number]
-
-        def read(path: Path) -> TableShard:
-            shard = open_shard(path, facts.values["kind"], self._footers)
-            if shard.rows != facts.arrays["rows"].tolist():
-                raise FormatError(
-                    f"expected blocks of {facts.arrays['rows'].tolist()} rows, got {shard.rows}", path=path
-                )
-            return shard
-
-        return read_unchanged(self.files[number], self.states[number], read)
 
     def schemas(self) -> list[tuple[Path, Any]]:
         """Return each distinct schema, with the first file that has it."""
@@ -116,7 +87,7 @@ class SurveyedShards(Sequence[TableShard]):
             if (stored := self.table[number].values.get("schema")) is None:
                 continue  # no table
             raw = base64.b64decode(stored)
-            schemas.append((self.files[number], pa.ipc.read_schema(pa.py_buffer(raw))))
+            schemas.append((self.paths[number], pa.ipc.read_schema(pa.py_buffer(raw))))
         return schemas
 
     def left_out(self) -> list[LeftOut]:
@@ -128,7 +99,7 @@ class SurveyedShards(Sequence[TableShard]):
         ]
         entries: list[LeftOut] = []
         for number in np.flatnonzero(np.isin(self.table.text, odd)).tolist():
-            path, values = self.files[number], self.table[number].values
+            path, values = self.paths[number], self.table[number].values
             entries.append(no_table(path) if values["kind"] is None else left_behind(path, values["behind"]))
         return entries
 
@@ -145,6 +116,15 @@ class SurveyedShards(Sequence[TableShard]):
         before = np.repeat(offsets_of(rows)[:-1], table.counts["start"])
         stored: dict[str, AnyArray] = {name: table.arrays[name] for name in table.arrays if name not in _FILES}
         return StepRuns.restored(table.arrays["start"] + before, stored, int(rows.sum()))
+
+
+def _open_surveyed(files: Sequence[Path], table: FileTable, footers: Cache, number: int) -> TableShard:
+    """Open a file, and compare it with its facts."""
+    facts, path = table[number], files[number]
+    shard = open_shard(path, facts.values["kind"], footers)
+    if shard.rows != facts.arrays["rows"].tolist():
+        raise FormatError(f"expected blocks of {facts.arrays['rows'].tolist()} rows, got {shard.rows}", path=path)
+    return shard
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,16 +1,29 @@
-"""Result of reading a layout: the columns of a dataset and the places of their values."""
+"""Result of reading a layout: the columns of a dataset and the places of their values, and its file, the index.
+
+An index is kept in the user's cache folder and nowhere else. It has the positions of values, so the author of an index
+can make any bytes of the archives appear as any value. One that comes with the data is therefore never read: only what
+this user's processes wrote is, and only for archives that are what they were, by path, size, times, inode and a sample
+of their bytes.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from penstock.core.arrays import AnyArray, IntArray
-from penstock.core.narrowing import is_array, is_scalar
+from penstock.containers.on_demand import FilesOnDemand
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.spec import Field, Spec
-from penstock.errors import DataError
+from penstock.errors import PenstockError
+from penstock.files.arrays import read_arrays, write_arrays
+from penstock.files.remote import file_state, remote_file
+from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.base.account import Account
 from penstock.formats.webdataset.places import Places
 from penstock.formats.webdataset.samples import Samples
@@ -18,6 +31,10 @@ from penstock.formats.webdataset.samples import Samples
 Arrays = dict[str, AnyArray]
 _PLACES = ("rows", "buffer", "offset", "held", "cuts")
 _SAMPLES = ("keys", "shard", "archive", "payload", "size")
+MAGIC = b"penstock shards 3\n"
+BYTES = 8 << 30  # that all indexes together may have
+_SUFFIX = ".penstock-index"
+_SAMPLE = 512  # bytes of a block, of which three an archive are looked at
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,18 +86,44 @@ class Content:
         return cls(header["layout"], spec, arrays["offsets"], columns, samples, *entries)
 
 
-def is_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata as JSON will give it back: NumPy values as numbers and lists.
-
-    Raises `DataError` for what JSON cannot hold.
+def index_place(path: Path | Sequence[Path]) -> Path:
+    """The index of the dataset at `path`, or of several archives. Raises `OSError` where there is no folder
+    for caches.
     """
-    try:
-        return json.loads(json.dumps(dict(metadata), default=_number))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise DataError(f"expected metadata that JSON can hold: {error}") from error
+    paths = [path] if isinstance(path, Path) else path
+    name = hashlib.sha256(b"\0".join(os.fsencode(each.absolute()) for each in paths)).hexdigest()[:32]
+    return user_cache("shard-indexes") / f"{name}{_SUFFIX}"
 
 
-def _number(value: object) -> Any:
-    if (is_array(value) or is_scalar(value)) and value.dtype.kind in "biufU":
-        return value.tolist()
-    raise TypeError(f"got {type(value).__name__} {str(value)[:100]}")
+def index_state(key: str, shards: Sequence[Path], buffers: Sequence[ByteArray]) -> str:
+    """State that an index belongs to: the options and archives that `key` names, and the very files that these are."""
+    parts: list[object] = [key]
+    if isinstance(buffers, FilesOnDemand):  # opening each archive takes longer than reading their index
+        states = zip(shards, buffers.states, strict=True)
+        parts += [[str(shard.absolute()), state.size, state.mtime_ns, state.inode] for shard, state in states]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    for shard, data in zip(shards, buffers, strict=True):
+        if remote_file(shard) is not None:
+            parts.append([str(shard.absolute()), file_state(shard).mtime_ns, len(data)])
+            continue
+        state, middle = shard.stat(), len(data) // 2
+        sample = b"".join(bytes(data[i : i + _SAMPLE]) for i in (0, middle, max(len(data) - _SAMPLE, 0)))
+        place = str(shard.absolute())
+        parts.append([place, state.st_ino, state.st_ctime_ns, len(data), hashlib.sha256(sample).hexdigest()])
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def save_index(path: Path, state: str, content: Content) -> None:
+    """Keep content for a state of archives. Raises `OSError` where it cannot be written."""
+    write_arrays(path, MAGIC, state, *content.packed())
+    make_room(path.parent, f"*{_SUFFIX}", BYTES)
+
+
+def load_index(path: Path, state: str) -> Content | None:
+    """The content kept for this state of archives; None if there is none, or anything is wrong with it."""
+    cached = read_arrays(path, MAGIC, state)
+    if cached is None:
+        return None
+    with suppress(PenstockError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        return Content.unpacked(*cached)
+    return None  # by another version

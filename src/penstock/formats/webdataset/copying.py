@@ -28,7 +28,7 @@ from penstock.files import move, scratch_folder
 from penstock.formats.webdataset import own, seed
 from penstock.formats.webdataset.cache import plain
 from penstock.formats.webdataset.reading import Options
-from penstock.formats.webdataset.samples import META, Samples, grouped
+from penstock.formats.webdataset.samples import META, keys_of
 from penstock.formats.webdataset.source import ShardSource, read_members
 from penstock.formats.webdataset.writer import PACKED_END, packing, shard_name
 
@@ -227,16 +227,15 @@ def _first_member(
     if source.layout != seed.NAME:
         return b"", lambda _: False
     wanted = f"{META}.{seed.META_EXTENSION}"
-    extensions: dict[bytes, None] = {}
-    for data, shard_members in zip(buffers, members, strict=True):
-        for i in np.flatnonzero(shard_members.names == wanted.encode()).tolist():
-            extensions[data[shard_members.payload[i] : shard_members.payload[i] + shard_members.size[i]].tobytes()] = (
-                None
-            )
-    if len(extensions) > 1:
-        message = f"expected archives with equal descriptions, got {len(extensions)} descriptions; reshard each alone"
+    payloads = {
+        data[listed.payload[i] : listed.payload[i] + listed.size[i]].tobytes()
+        for data, listed in zip(buffers, members, strict=True)
+        for i in np.flatnonzero(listed.names == wanted.encode()).tolist()
+    }
+    if len(payloads) > 1:
+        message = f"expected archives with equal descriptions, got {len(payloads)} descriptions; reshard each alone"
         raise FormatError(message, path=source.path)
-    return b"".join(member(wanted, payload) for payload in extensions), lambda name: name == wanted
+    return b"".join(member(wanted, payload) for payload in payloads), lambda name: name == wanted
 
 
 def _groups(
@@ -247,8 +246,7 @@ def _groups(
     lengths = iter(np.diff(source.offsets).tolist() if source.layout == seed.NAME else ())
     before = 0  # archives of the files before
     for shard, shard_members in enumerate(members):
-        samples = grouped(shard_members, shard, source.shards[shard])
-        key = _keys(shard_members, samples)
+        key = keys_of(shard_members)
         number = np.searchsorted(shard_members.archives, np.arange(len(shard_members)), side="right") - 1 + before
         for archive in range(before, before + len(shard_members.archives)):
             mine = np.flatnonzero(number == archive).tolist()
@@ -256,17 +254,6 @@ def _groups(
             for run in _runs(key, keep, lengths, steps=source.layout == seed.NAME):
                 yield [_copied(shard_members, i, key[i], (shard, archive), seen) for i in run]
         before += len(shard_members.archives)
-
-
-def _keys(members: Members, samples: Samples) -> list[bytes]:
-    """Return the key of every member; members without a sample have an empty key."""
-    sample_numbers = np.full(len(members), -1)
-    order = np.argsort(members.payload, kind="stable")
-    for row, sizes in zip(samples.payload, samples.size, strict=True):
-        there = np.flatnonzero(sizes >= 0)
-        sample_numbers[order[np.searchsorted(members.payload[order], row[there])]] = there
-    keys = samples.keys.tolist()
-    return [keys[i] if i >= 0 else b"" for i in sample_numbers.tolist()]
 
 
 def _runs(key: Sequence[bytes], keep: Sequence[int], lengths: Iterator[int], *, steps: bool) -> Iterator[list[int]]:

@@ -7,27 +7,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 from typing_extensions import override
 
+from penstock.containers.tar import END, Members, TornError, walk
+from penstock.containers.tar.compress import compression_of, pack_bytes
+from penstock.containers.tar.walk import torn_end
+from penstock.core.damage import collected_damage
+from penstock.core.selection import Selection
 from penstock.core.spec import Spec
-from penstock.errors import DataError, FormatError
+from penstock.errors import DataError, FormatError, PenstockError
 from penstock.files import locked
-from penstock.formats.base.file_facts import FileSurvey, ReadFacts
+from penstock.files.remote import open_file
+from penstock.formats.base.file_facts import ReadFacts
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.format import Format
-from penstock.formats.base.repairs import Repair
+from penstock.formats.base.format import Format, folder_of
+from penstock.formats.base.repairs import Repair, cut_repair
 from penstock.formats.base.target import Target
-from penstock.formats.webdataset.check import findings
-from penstock.formats.webdataset.indexing import ArchiveSurvey, index_shards, members_from
-from penstock.formats.webdataset.joining import join_members, join_shards
-from penstock.formats.webdataset.packed_parts import join_packed
-from penstock.formats.webdataset.repair import torn_archives
+from penstock.formats.webdataset.cache import plain
+from penstock.formats.webdataset.content import index_place
+from penstock.formats.webdataset.samples import META, grouped, without_cut_sample
 from penstock.formats.webdataset.seed_writer import SeedWriter
-from penstock.formats.webdataset.shards import SUFFIXES, has_shards
+from penstock.formats.webdataset.shards import SUFFIXES, has_shards, shards_of
 from penstock.formats.webdataset.source import ShardSource
-from penstock.formats.webdataset.writer import NpyShardWriter, ShardWriter, lock_path, packing
+from penstock.formats.webdataset.writer import (
+    NpyShardWriter,
+    ShardWriter,
+    join_archives,
+    join_shards,
+    lock_path,
+    packing,
+)
 
 LAYOUTS: Mapping[str, type[NpyShardWriter] | type[SeedWriter]] = {"npy": NpyShardWriter, "seed": SeedWriter}
 
@@ -98,14 +110,13 @@ class WebDatasetFormat(Format):
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
         """The archives of all parts are numbered again; the last one of a part may be shorter than its limit.
 
-        One archive has the members of all parts, whose bytes are copied, compressed as they are.
+        One archive has the members of all parts, whose bytes are copied. It is compressed here.
         """
-        if not out.name.endswith(SUFFIXES):
-            join_shards(parts, out)
-        elif (kind := packing(out, None)[1]) is None:
-            join_members(parts, out)
+        single, kind = packing(out, None)
+        if single:
+            join_archives(parts, out, kind)
         else:
-            join_packed(parts, out, kind)
+            join_shards(parts, out)
 
     def append(self, path: Path, **options: Any) -> ShardWriter:
         """Open an existing dataset for writing more episodes, in the layout that it has."""
@@ -117,30 +128,130 @@ class WebDatasetFormat(Format):
         return LAYOUTS[layout](path, **options)
 
     @override
-    def survey(self, paths: Sequence[Path]) -> FileSurvey:
-        return ArchiveSurvey.of(paths)
-
-    @override
     def build_index(
         self, paths: Sequence[Path], *, force: bool = False, facts: ReadFacts | None = None
     ) -> dict[str, Any]:
-        members = [members_from(each) for each in facts.table] if facts is not None and len(facts.numbers) else None
-        return index_shards(paths, members, force=force)
+        given = paths[0] if len(paths) == 1 else paths
+        if force:
+            index_place(given).unlink(missing_ok=True)
+        with ShardSource(given) as source:
+            is_new, place = source.keep_index(), source.index_file
+            counts = {"episodes": len(source), "steps": source.steps, "samples": len(source.samples)}
+            shards = {"shards": len(source.shards), "layout": source.layout}
+        return {**counts, **shards, "index": str(place), "index_size": place.stat().st_size, "made": is_new}
 
     def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
         """Look for members cut off, keys used twice, values left out and steps that do not follow one another."""
-        return findings(path)
+        return _findings(path)
 
     def check_files(self, files: Sequence[Path], **options: Any) -> Iterator[Finding]:
         """Look for damage as `check` does, also for keys that several archives use."""
-        return findings(files)
+        return _findings(files)
 
     @override
     def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
         names = {finding.where for finding in findings if finding.name in ("truncated", "torn-tail")}
-        if names:
-            yield from torn_archives(path, names)
+        for shard in (shard for shard in shards_of(path) if shard.name in names):
+            with open_file(shard) as file:
+                kind = compression_of(file.read(4))
+            try:
+                repair = _cut(shard) if kind is None else _packed_again(shard, kind)
+            except FormatError:
+                continue  # damaged before its end: nothing there can be mended
+            if repair is not None:
+                yield repair
 
     @override
     def writing_lock(self, path: Path) -> AbstractContextManager[object]:
         return locked(lock_path(path), os.O_RDWR | os.O_CREAT)
+
+
+def _findings(path: Path | Sequence[Path]) -> Iterator[Finding]:
+    """Damage of the dataset at `path`, or of several archives: an `error` where it cannot be read or was cut off within
+    a member, a `warning` where keys are used twice, a killed writer left an append, or `next_obs` is not the next
+    observation."""
+    try:
+        with collected_damage():  # they are findings here
+            torn: TornError | None = None
+            try:
+                source = ShardSource(path, index="refresh")
+            except TornError as error:
+                torn = error
+                source = ShardSource(path, index="refresh", salvage=True)
+        with source:
+            if torn is not None:  # opening refuses it, so that its account is not listed
+                left_out = source.account.left_out
+                if not any(entry.reason == "truncated" for entry in left_out):
+                    # a compressed stream without its end, behind the last sample
+                    yield Finding("truncated", Path(str(torn.path or folder_of(path))).name, str(torn))
+                yield from (entry.finding() for entry in left_out)
+            yield from _listed(source)
+    except (PenstockError, OSError) as error:
+        yield Finding("unreadable", str(folder_of(path)), str(error))
+
+
+def _listed(source: ShardSource) -> Iterator[Finding]:
+    for shard, byte in source.torn_tails.items():
+        message = f"an append that was not finished follows byte {byte}; the next writer removes it"
+        yield Finding("torn-tail", shard, message)
+    keys = source.samples.keys
+    different, first, count = np.unique(keys, return_index=True, return_counts=True)
+    for i in np.flatnonzero((count > 1) & (different != META.encode())).tolist():
+        where = str(source.shards[int(source.samples.shard[first[i]])])
+        yield Finding("duplicate-key", where, f"the key {source.samples.key(int(first[i]))!r} is used {count[i]} times")
+    if (steps := source.metadata.get("discontinuous_steps")) and source.layout == "seed":
+        yield Finding("next-observation", str(source.path), f"in {steps} steps next_obs is not the next observation")
+    if source.layout == "seed" and "dones" in source.spec:
+        yield from _ends(source)
+
+
+def _ends(source: ShardSource) -> Iterator[Finding]:
+    """Episodes of the seed's layout that do not end with a done."""
+    last = source.offsets[1:] - 1
+    order = np.arange(len(last))
+    selection = Selection(order * 0, last, order * 0 + 1, order, (len(last), 1))
+    for e in np.flatnonzero(~np.asarray(source.read(["dones"], selection)["dones"], np.bool_).reshape(-1)).tolist():
+        message = "the last step is not done: the archive ends before it"
+        yield Finding("no-end", f"episode {e}", message, "dones", (e,), (int(last[e] - source.offsets[e]),))
+
+
+def _cut(shard: Path) -> Repair | None:
+    """Let a plain archive end behind its last whole sample. Bytes that may be data stay where they are."""
+    members, size, torn = torn_end(shard)
+    if not torn or not len(members):
+        return None
+    repair = cut_repair(shard, _whole_samples(members, shard), size, where=shard.name, then=END)
+    return repair if members.torn is None else replace(repair, finding="truncated")
+
+
+def _packed_again(shard: Path, kind: Literal["gzip", "zstd"]) -> Repair | None:
+    """Unpack a compressed archive as far as it goes, and compress it again: the end of a stream cannot be mended alone.
+
+    Memory: the compressed archive."""
+    try:
+        if walk(plain(shard, None), shard, torn="drop").torn is None:
+            return None
+    except TornError:  # the stream ends early, perhaps behind the last member
+        pass
+    unpacked = plain(shard, None, torn="drop")
+    members = walk(unpacked, shard, torn="drop")
+    if not len(members):
+        return None
+    end = _whole_samples(members, shard)
+
+    def content() -> bytes:
+        return pack_bytes([unpacked[:end].data, END], kind)
+
+    message = f"keep {end:,} bytes of whole samples, compressed again"
+    return Repair("truncated", shard, message, content, None, shard.name)
+
+
+def _whole_samples(members: Members, shard: Path) -> int:
+    """The byte behind the last whole sample."""
+    if members.torn is None:
+        return members.end
+    samples = grouped(members, 0, shard)
+    if len(without_cut_sample(samples)) == len(samples):
+        return members.end
+    first = int(samples.payload[samples.size[:, -1] >= 0, -1].min())
+    return int(members.header[members.payload == first][0])

@@ -15,6 +15,7 @@ an episode, with an array for every member.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,7 +169,7 @@ class _OwnColumn:
             message = f"expected a member {extension!r} in every episode, found none"
             raise FormatError(message, path=self._archives.paths[0])
         x = samples.extensions.index(extension)
-        width = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+        width = dtype.itemsize * math.prod(shape)
         begins: list[int] = []
         for i, count in enumerate(rows.tolist()):
             expected = header_bytes(dtype.str, (count, *shape))

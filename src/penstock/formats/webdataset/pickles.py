@@ -6,6 +6,7 @@ the same bytes, and the bytes of an array are a prefix, its values and a suffix.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -40,9 +41,7 @@ def around(dtype: str, shape: tuple[int, ...], scalar: bool) -> tuple[bytes, byt
 
 
 def _around(dtype: str, shape: tuple[int, ...], scalar: bool) -> tuple[bytes, bytes]:
-    size = np.dtype(dtype).itemsize
-    for side in shape:
-        size *= side
+    size = np.dtype(dtype).itemsize * math.prod(shape)
     if scalar:
         return _global("numpy.core.multiarray", "scalar") + _dtype(dtype) + _length(size), b"\x86R"
     prefix = _global("numpy.core.multiarray", "_reconstruct") + _global("numpy", "ndarray") + b"K\0\x85C\1b\x87R"

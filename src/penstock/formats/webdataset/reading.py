@@ -14,7 +14,8 @@ Memory: values that have places stay in the archives, whose maps the source owns
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -23,6 +24,7 @@ import numpy as np
 
 from penstock.containers.on_demand import FilesOnDemand
 from penstock.core.arrays import BoolArray, ByteArray, IntArray
+from penstock.core.narrowing import is_array, is_scalar
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import DataError, FormatError
@@ -31,12 +33,38 @@ from penstock.formats.base.infos import column_of, leaves
 from penstock.formats.webdataset.decoders import Decode, How, MemberBytes, decoder, is_text
 from penstock.formats.webdataset.places import Places, gathered
 from penstock.formats.webdataset.samples import Samples
-from penstock.formats.webdataset.templates import ArrayTemplate, learn
 
 TEMPLATES = 16  # kinds of members that one column is made of; the rest is decoded one by one
 LIKE = 256  # bytes of members that are decoded once for all that are equal
 CHUNK = 1 << 25  # bytes that are compared together
 Missing = Literal["error", "fill", "leave_out"]
+TRIES = 8  # places that the values of one member are looked for at
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ArrayTemplate:
+    """`prefix`, the bytes of an array of this dtype and shape, `suffix`."""
+
+    prefix: bytes
+    suffix: bytes
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def values(self) -> int:
+        """Bytes of the values."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole member."""
+        return len(self.prefix) + self.values + len(self.suffix)
+
+
+_INTEGERS = tuple(
+    ArrayTemplate(b"\x80\x04" + code, b".", np.dtype(dtype), ())
+    for code, dtype in ((b"K", "u1"), (b"M", "<u2"), (b"J", "<i4"))
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +110,10 @@ class Archives:
             raise FormatError(message, path=path, where=f"sample {self.samples.key(i)!r}")
         raw = read_mapped(self.buffers[shard][begin : begin + size]).tobytes()
         return MemberBytes(raw, self.samples.where(i, extension), path)
+
+    def value(self, i: int, extension: str) -> Any:
+        """One member of sample `i`, decoded. Raises `FormatError` as `member` does, and for a bad one."""
+        return (decoder(extension, self.options.how) or _raw)(self.member(i, extension))
 
     def values(self, extension: str) -> list[Any]:
         """Every member of one extension, decoded. Raises `FormatError` for bad ones, or too much of them."""
@@ -196,12 +228,6 @@ class Archives:
         return same
 
 
-_INTEGERS = tuple(
-    ArrayTemplate(b"\x80\x04" + code, b".", np.dtype(dtype), ())
-    for code, dtype in ((b"K", "u1"), (b"M", "<u2"), (b"J", "<i4"))
-)
-
-
 def columns_of(values: Sequence[Any], align: Align, ragged: Align) -> tuple[dict[str, Places], dict[str, list[Any]]]:
     """The columns of decoded values, by path below them, and what cannot be one: values by path, None where missing.
 
@@ -228,3 +254,35 @@ def _raw(member: MemberBytes) -> bytes:
 
 def _held(value: Any, size: int) -> int:
     return value.nbytes if isinstance(value, np.ndarray) else size
+
+
+def learn(raw: bytes, decode: Callable[[bytes], Any]) -> ArrayTemplate | None:
+    """The template of a member that `decode` makes an array or NumPy number of; None if there is none.
+
+    Of the decoded array it is known which bytes it was made of. Whether these, and no others, make the value is tried
+    out: other bytes are put in their place, and must come back as another array. Cost: some decodings of this member.
+    """
+    value = decode(raw)
+    if not (is_array(value) or is_scalar(value)) or value.dtype.kind not in "biufc" or not value.nbytes:
+        return None
+    payload = value.tobytes()
+    probe = (np.frombuffer(payload, np.uint8) ^ 1).tobytes()  # still a bool, where it was one
+    end = len(raw)
+    for _ in range(TRIES):
+        payload_start = raw.rfind(payload, 0, end)
+        if payload_start < 0:
+            break
+        if _makes(raw[:payload_start] + probe + raw[payload_start + len(payload) :], probe, value, decode):
+            return ArrayTemplate(raw[:payload_start], raw[payload_start + len(payload) :], value.dtype, value.shape)
+        end = payload_start + len(payload) - 1
+    return None
+
+
+def _makes(raw: bytes, probe: bytes, value: Any, decode: Callable[[bytes], Any]) -> bool:
+    try:
+        other = decode(raw)
+    except ValueError:  # the bytes were part of something else
+        return False
+    if not (is_array(other) or is_scalar(other)):
+        return False
+    return (other.dtype, other.shape, other.tobytes()) == (value.dtype, value.shape, probe)

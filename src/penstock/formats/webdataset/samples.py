@@ -101,6 +101,11 @@ def grouped(members: Members, shard: int, path: Path) -> Samples:
     return Samples(keys[begins], np.full(n, shard), archive[begins], names, *places)
 
 
+def keys_of(members: Members) -> list[bytes]:
+    """The key of each member; empty for what is passed over."""
+    return _split(members)[0].tolist()
+
+
 def is_of_sample(members: Members) -> BoolArray:
     """`[n]` whether a member is one of a sample, or one that the library keeps for itself."""
     named = _dots(members) >= 0

@@ -59,23 +59,16 @@ def is_seed(samples: Samples) -> bool:
 
 def read(archives: Archives) -> Content:
     """The dataset. Raises `FormatError` for members that do not fit together."""
-    steps = archives.samples
-    described = np.array([key == META.encode() for key in steps.keys.tolist()], np.bool_)
+    described = np.array([key == META.encode() for key in archives.samples.keys.tolist()], np.bool_)
+    steps = archives.samples.take(~described)
     meta = _metadata(archives, np.flatnonzero(described))
     written = _written_spec(meta, archives)
-    if written is not None and described.all():
-        return Content(
-            NAME,
-            _spec(written, meta),
-            np.zeros(1, np.int64),
-            _empty(written),
-            steps.take(~described),
-            _plain_metadata(meta),
-        )
-    inner = Archives(archives.paths, archives.buffers, steps.take(~described), archives.options)
-    if not len(inner.samples):
+    if len(steps):
+        return _StepColumns(replace(archives, samples=steps)).content(meta, written)
+    if written is None:
         raise FormatError("expected steps, found metadata alone", path=archives.paths[0])
-    return _StepColumns(inner).content(meta, written)
+    spec, none = _spec(written, meta), np.zeros(1, np.int64)
+    return Content(NAME, spec, none, _empty(written), steps, _plain_metadata(meta))
 
 
 def _written_spec(meta: dict[str, Any], archives: Archives) -> dict[str, Field] | None:
@@ -108,18 +101,11 @@ def _plain_metadata(meta: Mapping[str, Any]) -> dict[str, Any]:
 def _metadata(archives: Archives, rows: IntArray) -> dict[str, Any]:
     if not len(rows) or META_EXTENSION not in archives.samples.extensions:
         return {}
-    (value,) = Archives(
-        archives.paths, archives.buffers, archives.samples.take(_only(archives.samples, int(rows[0]))), archives.options
-    ).values(META_EXTENSION)
+    i = int(rows[0])
+    value = archives.value(i, META_EXTENSION)
     if not is_dict(value):
-        where = archives.samples.where(int(rows[0]), META_EXTENSION)
-        path = archives.paths[int(archives.samples.shard[rows[0]])]
-        raise FormatError(f"expected a dict of metadata, got {type(value).__name__}", path=path, where=where)
+        raise archives.member(i, META_EXTENSION).error(f"expected a dict of metadata, got {type(value).__name__}")
     return {str(key): inner for key, inner in value.items()}
-
-
-def _only(samples: Samples, i: int) -> BoolArray:
-    return np.arange(len(samples)) == i
 
 
 class _StepColumns:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from penstock.containers.pickle import ColorSpace
-from penstock.containers.tar import TarAppender, member, walk
+from penstock.containers.tar import TarAppender, member
 from penstock.containers.tar.header import BLOCK
-from penstock.containers.tar.writer import Heads, Piece, appendable, replace
+from penstock.containers.tar.writer import Heads, Piece, appendable, replace_archive
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import nest, under
 from penstock.core.episode import Episode
@@ -22,17 +23,17 @@ from penstock.core.ragged import Ragged
 from penstock.core.space_json import compact
 from penstock.core.spaces import Box, Discrete
 from penstock.core.spec import Field, Spec
-from penstock.errors import DataError, FormatError, SpecError
+from penstock.errors import DataError, SpecError
 from penstock.files.mapping import map_file
+from penstock.formats.base import jsonlines
 from penstock.formats.base.infos import TRUNCATED
 from penstock.formats.base.writer import PartStart
 from penstock.formats.webdataset import seed
-from penstock.formats.webdataset.content import is_json
 from penstock.formats.webdataset.pickles import around, dumps
 from penstock.formats.webdataset.samples import META
 from penstock.formats.webdataset.shards import shards_of
 from penstock.formats.webdataset.source import ShardSource
-from penstock.formats.webdataset.writer import ShardWriter, start
+from penstock.formats.webdataset.writer import ShardWriter, cut_description, start
 
 HEAD = f"{META}.{seed.META_EXTENSION}"
 _PADDING = bytes(BLOCK)
@@ -49,6 +50,7 @@ class SeedWriter(ShardWriter):
     infos. `metadata` may have `env_cfg` and `color_space` ("RGB", "GRAY").
     """
 
+    layout: ClassVar[str] = seed.NAME
     _spec: Spec
     _metadata: dict[str, Any]
 
@@ -59,13 +61,10 @@ class SeedWriter(ShardWriter):
         """Create an empty dataset. Raises `SpecError` for columns that the layout has no place for, `FileExistsError`,
         `DataError`, and `TypeError` for an unknown option."""
         check_spec(spec)
-        start(Path(path), _head(spec, is_json(metadata or {})), options.get("compression"))
+        start(Path(path), _head(spec, jsonlines.plain(metadata or {})), options.get("compression"))
         return cls(path, **options)
 
     def _resume(self, source: ShardSource) -> None:
-        if source.layout != seed.NAME:
-            message = f"expected archives of the layout {seed.NAME!r} to append to, got {source.layout!r}"
-            raise FormatError(message, path=self.path)
         self._spec, self._frames = source.spec, len(source.samples)
         self._metadata = {k: v for k, v in source.metadata.items() if k != "discontinuous_steps"}
         check_spec(self._spec)
@@ -80,7 +79,7 @@ class SeedWriter(ShardWriter):
 
         Raises `DataError` for what JSON cannot hold, and once an archive was compressed.
         """
-        merged = self._metadata | is_json(metadata)
+        merged = self._metadata | jsonlines.plain(metadata)
         head, shards = _head(self._spec, merged), shards_of(self.path)
         if packed := [shard.name for shard in shards if shard.suffix != ".tar"]:
             raise DataError(f"expected archives that are not compressed, got {packed[0]}; change metadata before")
@@ -123,10 +122,7 @@ class SeedWriter(ShardWriter):
 
 def _rewrite(path: Path, head: bytes) -> None:
     """Put another description in front of the members of an archive."""
-    data = map_file(path)
-    members = walk(data, path)
-    begin = int(members.header[1]) if len(members) > 1 else members.end
-    replace(path, [head, data[begin : members.end].data])
+    replace_archive(path, [head, cut_description(path)[1]])
 
 
 def _key(frame: int) -> str:
@@ -227,7 +223,7 @@ def _rows(array: Any) -> Rows:
     """The bytes of a row stay where they are until they are written."""
     before, after = around(array.dtype.str, array.shape[1:], array.ndim == 1)
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-    width = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+    width = array.dtype.itemsize * math.prod(array.shape[1:])
     return lambda t: (before, data[t * width : (t + 1) * width], after)
 
 
@@ -254,7 +250,7 @@ def _infos(episode: Episode) -> Rows:
 
 def _last(episode: Episode) -> dict[str, Any]:
     """Paths and values that only the last infos have."""
-    metadata = is_json(episode.metadata)
+    metadata = jsonlines.plain(episode.metadata)
     infos = {k.removeprefix("infos/"): v for k, v in metadata.items() if _own(k, v)}
     if rest := {k: v for k, v in metadata.items() if not _own(k, v)}:
         infos[seed.EXTRA] = json.dumps(rest)

@@ -6,9 +6,9 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,30 +16,32 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.on_demand import MANY, FilesOnDemand
+from penstock.containers.pickle import PickleTemplate
 from penstock.containers.tar import ArchiveEnd, Members, NoArchiveError, TornError, walk
 from penstock.containers.tar.walk import with_advice
 from penstock.core.arrays import ByteArray
+from penstock.core.narrowing import is_array, is_scalar
 from penstock.errors import FormatError
 from penstock.files.listing import FileStates, file_states
-from penstock.files.mapping import is_lazy, map_file
+from penstock.files.mapping import is_lazy, map_file, read_mapped
 from penstock.files.remote import remote_file
 from penstock.flow import map_on_threads
-from penstock.formats.base.account import LeftOut
+from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.webdataset import cache as unpacked
-from penstock.formats.webdataset import general, index, own, seed
-from penstock.formats.webdataset.content import Content
-from penstock.formats.webdataset.decoders import How, Trust
-from penstock.formats.webdataset.leftovers import is_none, leftovers, unused_members
+from penstock.formats.webdataset import general, own, seed
+from penstock.formats.webdataset.content import Content, index_place, index_state, load_index, save_index
+from penstock.formats.webdataset.decoders import Decode, How, MemberBytes, Trust, decoder, is_pickle, kind_of
 from penstock.formats.webdataset.places import PlacedColumn, PlacedRagged
-from penstock.formats.webdataset.reading import Archives, Missing, Options
-from penstock.formats.webdataset.samples import Samples, chosen, grouped, without_cut_sample
+from penstock.formats.webdataset.reading import LIKE, TEMPLATES, Archives, Missing, Options
+from penstock.formats.webdataset.samples import Samples, chosen, grouped, is_of_sample, without_cut_sample
 from penstock.formats.webdataset.shards import shards_of, unused_beside
-from penstock.formats.webdataset.stored import ArchiveSamples
 from penstock.locations.location import Location
 
 WORTH = 2048  # members from which keeping an index is worth a file
+KNOWN = 1 << 12  # small values that are kept for an extension
+_PLAIN = (bool, int, float, str, bytes, type(None))  # immutable values
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -130,6 +132,7 @@ class ShardSource(StateSource[OpenedArchives]):
         names = None if extensions is None else tuple(extensions)
         self._options = Options(names, how, decoded_bytes, salvage, join, missing)
         self._rest: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes, "index": index}
+        self._index_written = False
         self._shards = shards_of(self._files)
         states = file_states(self._shards)
         self._key = _key(self._shards, states, self._options)
@@ -140,7 +143,7 @@ class ShardSource(StateSource[OpenedArchives]):
         how = self._options.how
         options = {"extensions": self._options.extensions, **{f.name: getattr(how, f.name) for f in fields(how)}}
         options |= {name: getattr(self._options, name) for name in ("decoded_bytes", "salvage", "join", "missing")}
-        return _reopened, (self._files, {**options, **self._rest})
+        return partial(ShardSource, **options, **self._rest), (self._files,)
 
     def _open(self, buffers: Sequence[ByteArray]) -> OpenedArchives:
         if self._rest["index"] is True and (content := self._indexed(buffers)) is not None:
@@ -152,19 +155,33 @@ class ShardSource(StateSource[OpenedArchives]):
         opened = self._on(content, buffers)
         if self._rest["index"] and (remote or content.samples.size.size >= WORTH):
             with contextlib.suppress(OSError):  # without a folder for it, the next opening takes longer
-                index.save(self.index_file, index.state_of(self._key, self._shards, buffers), content)
+                self._save_index(content, buffers)
         return opened
 
     def _on(self, content: Content, buffers: Sequence[ByteArray]) -> OpenedArchives:
         archives = Archives(self._shards, buffers, content.samples, self._options)
         return OpenedArchives.of(content, archives, self._key, unused_beside(self._files))
 
+    def keep_index(self) -> bool:
+        """Write the index, unless the cache has it; return whether it was written since these archives were opened.
+
+        Raises `OSError` where it cannot be written.
+        """
+        buffers = self.state.archives.buffers
+        if load_index(self.index_file, index_state(self._key, self._shards, buffers)) is None:
+            self._save_index(self.state.content, buffers)
+        return self._index_written
+
+    def _save_index(self, content: Content, buffers: Sequence[ByteArray]) -> None:
+        save_index(self.index_file, index_state(self._key, self._shards, buffers), content)
+        self._index_written = True
+
     def _indexed(self, buffers: Sequence[ByteArray]) -> Content | None:
         try:
             place = self.index_file
         except OSError:
             return None
-        return index.load(place, index.state_of(self._key, self._shards, buffers)) if place.exists() else None
+        return load_index(place, index_state(self._key, self._shards, buffers)) if place.exists() else None
 
     @property
     def path(self) -> Path:
@@ -174,7 +191,7 @@ class ShardSource(StateSource[OpenedArchives]):
     @property
     def index_file(self) -> Path:
         """The file of the index in the user's cache. Raises `OSError` where there is no folder for caches."""
-        return index.place(self._files)
+        return index_place(self._files)
 
     @property
     def shards(self) -> Sequence[Path]:
@@ -229,14 +246,13 @@ def _key(shards: Sequence[Path], states: FileStates, options: Options) -> str:
     return digest.hexdigest()
 
 
-def read(
-    paths: Sequence[Path], buffers: Sequence[ByteArray], options: Options, members: Sequence[Members] | None = None
-) -> Content:
-    """The content of archives by the layout that their members have. Raises `FormatError`.
+def read(paths: Sequence[Path], buffers: Sequence[ByteArray], options: Options) -> Content:
+    """The content of archives by the layout that their members have. Raises `FormatError`."""
 
-    `members` lists the members of each archive. The default None reads them from the headers."""
-    if members is None:
-        members = [read_members(data, path, options) for path, data in zip(paths, buffers, strict=True)]
+    def headers(shard: int) -> Members:
+        return read_members(buffers[shard], paths[shard], options)
+
+    members = map_on_threads(headers, range(len(paths)), name="penstock-headers")
     if paths and all(map(is_none, members)):
         walk(buffers[0], paths[0])  # says what it is
     groups = [grouped(listed, shard, paths[shard]) for shard, listed in enumerate(members)]
@@ -296,14 +312,14 @@ def _mapped(
         return unpacked.plain(shard, cache, limit, torn=torn)
 
     if len(shards) >= MANY:
-        return FilesOnDemand(shards, states, one)
+        return FilesOnDemand(shards, states, lambda number: one(shards[number]))
     return map_on_threads(one, shards, name="penstock-unpack")
 
 
 def _whole(shards: Sequence[Path], buffers: Sequence[ByteArray]) -> Sequence[ByteArray]:
     """The archives with all of their bytes on this machine."""
     if isinstance(buffers, FilesOnDemand):
-        return FilesOnDemand(shards, buffers.states, lambda shard: _fetched(shard, buffers.read(shard)))
+        return FilesOnDemand(shards, buffers.states, lambda number: _fetched(shards[number], buffers.read(number)))
     return [_fetched(shard, data) for shard, data in zip(shards, buffers, strict=True)]
 
 
@@ -311,5 +327,120 @@ def _fetched(shard: Path, data: ByteArray) -> ByteArray:
     return map_file(shard) if is_lazy(data) else data
 
 
-def _reopened(path: Path | tuple[Path, ...], options: Mapping[str, Any]) -> ShardSource:
-    return ShardSource(path, **options)
+def is_none(members: Members) -> bool:
+    """Whether the file of these members is no archive."""
+    return members.tail.behind == 0
+
+
+def leftovers(
+    paths: Sequence[Path], buffers: Sequence[ByteArray], members: Sequence[Members], *, appended: bool
+) -> tuple[list[LeftOut], Mapping[str, int]]:
+    """The entries of files and bytes; and by name of a file, the byte at which an append begins that was not finished.
+
+    `appended` says whether our writer may have appended to the archives.
+    """
+    left_out: list[LeftOut] = []
+    torn_tails: dict[str, int] = {}
+    for shard, listed in enumerate(members):
+        behind = listed.tail.behind
+        if behind is None and listed.torn is None:
+            continue
+        name = _name(paths, shard)
+        if is_none(listed):
+            left_out.append(LeftOut("file", name, "bad-file", _instead(buffers[shard])))
+        elif listed.torn is not None:
+            left_out.append(LeftOut("bytes", name, "truncated", listed.torn))
+        elif behind is not None and appended and listed.tail.unfinished:
+            torn_tails[name] = behind
+        elif behind is not None:
+            size = len(buffers[shard]) - behind
+            message = f"expected the end of the archive or another archive, got {size} bytes of something else"
+            left_out.append(LeftOut("bytes", f"{name}: byte {behind}", "behind-the-end", message))
+    return left_out, torn_tails
+
+
+def unused_members(paths: Sequence[Path], members: Sequence[Members], samples: Sequence[Samples]) -> list[LeftOut]:
+    """Members that belong to no sample, an entry for each reason with the first of them."""
+    by_reason: dict[str, LeftOut] = {}
+    for shard, (listed, group) in enumerate(zip(members, samples, strict=True)):
+        if np.count_nonzero(group.size >= 0) == len(listed):
+            continue
+        for entry in _unused(listed, _name(paths, shard)):
+            first = by_reason.get(entry.reason)
+            by_reason[entry.reason] = entry if first is None else replace(first, count=first.count + 1)
+    return list(by_reason.values())
+
+
+def _unused(members: Members, shard: str) -> Iterator[LeftOut]:
+    """Members of one file that belong to no sample: hidden ones, and names without an extension."""
+    names = [members.name(i) for i in np.flatnonzero(~is_of_sample(members)).tolist()]
+    for entry in unused_files(names, "names such as 'key.extension'"):
+        yield replace(entry, thing="member", where=f"{shard}: {entry.where}")
+
+
+def _name(paths: Sequence[Path], shard: int) -> str:
+    """The name of a file in the folder of all."""
+    path = paths[shard]
+    return os.path.relpath(path, path.parent if len(paths) == 1 else folder_of(paths))
+
+
+def _instead(data: ByteArray) -> str:
+    """What a file is that is no archive, for a message."""
+    begins = data[:16].tobytes()
+    return f"expected an archive, got a file that begins {begins!r}" if begins else "expected an archive, got no bytes"
+
+
+class ArchiveSamples:
+    """The samples of archives, each decoded as data when it is asked for. Shared by threads."""
+
+    def __init__(self, archives: Archives) -> None:
+        self._archives = archives
+        self._values = [_Values(name, decoder(name, archives.options.how)) for name in archives.samples.extensions]
+
+    def sample(self, i: int) -> dict[str, Any]:
+        """`__key__`, and a value an extension; arrays are read-only. Raises `IndexError`, `FormatError`."""
+        samples = self._archives.samples
+        if not 0 <= i < len(samples):
+            raise IndexError(f"expected a sample within 0:{len(samples)}, got {i}")
+        decoded: dict[str, Any] = {"__key__": samples.key(i)}
+        shard = int(samples.shard[i])
+        buffer = self._archives.buffers[shard]
+        places = zip(self._values, samples.payload[:, i].tolist(), samples.size[:, i].tolist(), strict=True)
+        for values, begin, size in places:
+            if size >= 0:
+                name = values.extension
+                decoded[name] = values.of(
+                    read_mapped(buffer[begin : begin + size]).data, lambda name=name: self._archives.member(i, name)
+                )
+        return decoded
+
+
+class _Values:
+    """How the members of one extension become values. Knowledge of earlier members saves work, and is only a hint: a
+    thread that misses it decodes."""
+
+    def __init__(self, extension: str, decode: Decode | None) -> None:
+        self.extension, self._decode = extension, decode
+        self._tries = TEMPLATES if is_pickle(extension) and not kind_of(extension).endswith(".gz") else 0
+        self._templates: list[PickleTemplate] = []
+        self._known: dict[bytes, Any] = {}
+
+    def of(self, raw: memoryview, member: Callable[[], MemberBytes]) -> Any:
+        """The value of a member with these bytes."""
+        if self._decode is None:
+            return bytes(raw)
+        for template in self._templates:
+            if (array := template.match(raw)) is not None:
+                return array[()] if template.scalar else array
+        small = bytes(raw) if len(raw) <= LIKE else b""
+        if small in self._known:
+            return self._known[small]
+        value = self._decode(member())
+        if isinstance(value, _PLAIN):
+            if small and len(self._known) < KNOWN:
+                self._known[small] = value
+        elif (is_array(value) or is_scalar(value)) and self._tries:
+            self._tries -= 1
+            if (learnt := PickleTemplate.learn(raw)) is not None:
+                self._templates.append(learnt)
+        return value

@@ -19,7 +19,7 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.tar import ArchiveEnd, Members, NoArchiveError, stream
-from penstock.containers.tar.ahead import Ahead
+from penstock.containers.tar.compress import Ahead
 from penstock.containers.tar.walk import TarMember
 from penstock.core.arrays import ByteArray
 from penstock.core.blocks import BlockIterator, IteratorState

@@ -4,34 +4,36 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from penstock.containers.npy import header_bytes
-from penstock.containers.tar import TarAppender, member
+from penstock.containers.tar import TarAppender, member, walk
 from penstock.containers.tar.compress import Compression, check_packer, pack
-from penstock.containers.tar.writer import Piece
+from penstock.containers.tar.writer import Piece, replace_archive
 from penstock.core.arrays import IntArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError
-from penstock.files import open_locked
+from penstock.files import move, open_locked, sync
+from penstock.files.mapping import map_file
+from penstock.formats.base import jsonlines
 from penstock.formats.base.writer import PartStart, Writer
 from penstock.formats.webdataset import own
 from penstock.formats.webdataset.cache import unpacked_beside
-from penstock.formats.webdataset.content import is_json
-from penstock.formats.webdataset.packed_parts import pack_part
-from penstock.formats.webdataset.shards import LOCK, PACKED, SUFFIXES, recording, shards_of, stem_of
+from penstock.formats.webdataset.shards import LOCK, PACKED, SUFFIXES, current, recording, shards_of, stem_of
 from penstock.formats.webdataset.source import ShardSource
 
 SHARD_BYTES = 1 << 30
 SHARD_EPISODES = 100_000
 PACKED_END = {"gzip": ".tgz", "zstd": ".tar.zst"}
+_FIRST = "shard-"
+_HIDDEN = ".part-"
 
 
 class ShardWriter(Writer):
@@ -47,6 +49,8 @@ class ShardWriter(Writer):
 
     An episode is safe from a kill of the process when `write` returns. Subclasses say what the members are.
     """
+
+    layout: ClassVar[str]
 
     def __init__(
         self,
@@ -68,6 +72,9 @@ class ShardWriter(Writer):
         try:
             self._prepare()
             with ShardSource(self.path, index=False) as source:
+                if source.layout != self.layout:
+                    message = f"expected archives of the layout {self.layout!r} to append to, got {source.layout!r}"
+                    raise FormatError(message, path=self.path)
                 self._resume(source)
                 last = source.shards[-1]
                 self._shards, self._episodes = len(source.shards), len(source)
@@ -165,19 +172,17 @@ class ShardWriter(Writer):
         if archive is None:
             return
         archive.close()
-        if self._compression is None:
-            return
-        if self._single and self._is_part:
-            pack_part(archive.path, self.path, self._compression)
-        else:
-            name = f"{archive.path.stem}{PACKED_END[self._compression]}"
-            pack(archive.path, self.path if self._single else archive.path.with_name(name), self._compression)
+        if self._compression is None or (self._single and self._is_part):
+            return  # one archive of several parts is compressed when they are joined
+        name = f"{archive.path.stem}{PACKED_END[self._compression]}"
+        pack(archive.path, self.path if self._single else archive.path.with_name(name), self._compression)
         archive.path.unlink()
 
 
 class NpyShardWriter(ShardWriter):
     """Our own layout (`penstock.formats.webdataset.own`): any columns, `.npy` members and JSON."""
 
+    layout: ClassVar[str] = own.NAME
     _description: own.Description
 
     @classmethod
@@ -186,14 +191,11 @@ class NpyShardWriter(ShardWriter):
     ) -> NpyShardWriter:
         """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, and `TypeError` for options."""
         own.extensions(spec)
-        described = own.Description(0, spec, is_json(metadata or {}))
+        described = own.Description(0, spec, jsonlines.plain(metadata or {}))
         start(Path(path), member(described.name, described.encode()), options.get("compression"))
         return cls(path, **options)
 
     def _resume(self, source: ShardSource) -> None:
-        if source.layout != own.NAME:
-            message = f"expected archives of the layout {own.NAME!r} to append to, got {source.layout!r}"
-            raise FormatError(message, path=self.path)
         self._description = own.Description(source.described, source.spec, source.metadata)
         self._extensions = own.extensions(source.spec)
 
@@ -204,7 +206,7 @@ class NpyShardWriter(ShardWriter):
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add or replace entries: a new description at the end of the last archive. Raises `DataError`."""
-        merged = {**self._description.metadata, **is_json(metadata)}
+        merged = {**self._description.metadata, **jsonlines.plain(metadata)}
         described = own.Description(self._description.number + 1, self.spec, merged)
         self._room_for(0).append([member(described.name, described.encode())])
         self._description = described
@@ -214,7 +216,7 @@ class NpyShardWriter(ShardWriter):
 
     def _members(self, episode: Episode, number: int) -> Iterator[Piece]:
         key = own.key(number)
-        yield member(f"{key}.json", own.episode_json(len(episode), is_json(episode.metadata)))
+        yield member(f"{key}.json", own.episode_json(len(episode), jsonlines.plain(episode.metadata)))
         for path, array in episode.columns.items():
             if isinstance(array, Ragged):
                 yield _npy(f"{key}.{self._extensions[path]}", array.values)
@@ -266,3 +268,42 @@ def _locked(path: Path) -> int:
 def lock_path(path: Path) -> Path:
     """Return the file that a writer locks: in the folder of archives, or next to a single one."""
     return path / LOCK if path.is_dir() else path.with_name(f".{path.name}.lock")
+
+
+def join_shards(parts: Sequence[Path], out: Path) -> None:
+    """Move the archives of several folders into one folder, and number them again. A second call continues after a
+    kill: first all archives move under hidden names that sort by part, then they get their numbers in that order. A
+    name that is final is never used again.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for number, part in enumerate(parts):
+        for archive in _archives(part, _FIRST):
+            move(archive, out / f"{_HIDDEN}{number:08d}-{archive.name}")
+    for archive in _archives(out, _HIDDEN):
+        number = len(_archives(out, _FIRST))
+        stem = shard_name(number).partition(".")[0]
+        move(archive, out / (stem + archive.name[archive.name.index(".", len(_HIDDEN)) :]))
+    sync(out)
+
+
+def join_archives(parts: Sequence[Path], out: Path, kind: Compression) -> None:
+    """Copy the members of archives into one archive, after one description. It appears when it is complete."""
+    cuts = [cut_description(current(part, recording(part))) for part in parts]
+    plain = out if kind is None else recording(out)
+    replace_archive(plain, [cuts[0][0], *(members for _, members in cuts)])
+    if kind is not None:
+        pack(plain, out, kind)
+        plain.unlink()
+
+
+def cut_description(path: Path) -> tuple[Piece, Piece]:
+    """The first member of a plain archive, which describes it, and all others."""
+    data = map_file(path)
+    members = walk(data, path)
+    begin = int(members.header[1]) if len(members) > 1 else members.end
+    return data[:begin].data, data[begin : members.end].data
+
+
+def _archives(folder: Path, first: str) -> list[Path]:
+    """The archives whose names begin so, in order."""
+    return sorted(path for path in folder.iterdir() if path.name.startswith(first) and path.name.endswith(SUFFIXES))

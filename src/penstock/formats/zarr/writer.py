@@ -7,7 +7,10 @@ the last complete state, and rows behind it that the next writer overwrites.
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
+import zipfile
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -41,6 +44,7 @@ _CHUNK_BYTES = 256 << 10  # of a new array, unless `chunk_rows` says otherwise
 _CHUNK_ROWS = 4096
 _JPEGXL = {"id": JPEGXL, "effort": 3, "lossless": True}  # as UMI has it, but without loss
 _COMMIT_BYTES = 64 << 20  # of rows that `write_all` appends before they are committed
+_MOMENT = (1980, 1, 1, 0, 0, 0)  # equal folders make equal files
 
 
 class ZarrWriter(Writer):
@@ -263,7 +267,7 @@ def _create(
     chunk_rows: int | None = None,
 ) -> None:
     """Create an empty array below `root`. Raises `SpecError` for a dtype that Zarr cannot store."""
-    row_bytes = max(dtype.itemsize * int(np.prod(row_shape, dtype=np.int64)), 1)
+    row_bytes = max(dtype.itemsize * math.prod(row_shape), 1)
     size = chunk_rows or min(max(_CHUNK_BYTES // row_bytes, 1), _CHUNK_ROWS)
     try:
         metadata = new_array(dtype, row_shape, size, compressor, zarr_format)
@@ -291,3 +295,19 @@ def _check_all_extended(source: ZarrSource) -> None:
 def _attributes(metadata: Mapping[str, Any], layout: BufferLayout) -> dict[str, Any]:
     """The attributes of a new group. Entries that describe another buffer are replaced."""
     return {**{k: v for k, v in jsonlines.plain(metadata).items() if k not in (KEYS, MARK)}, MARK: layout.mark()}
+
+
+def pack_zip(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
+    """Pack a Zarr folder into one ZIP file, whose members are stored and so read in place.
+
+    The file appears when it is complete.
+    """
+    root, place = Path(folder), Path(out)
+    if not root.is_dir():
+        raise FormatError("expected a folder to pack", path=root)
+    with atomic_path(place, durable="file") as new_file, zipfile.ZipFile(new_file, "w", zipfile.ZIP_STORED) as archive:
+        for file in sorted(path for path in root.rglob("*") if path.is_file() and ".penstock" not in path.name):
+            member = zipfile.ZipInfo(file.relative_to(root).as_posix(), _MOMENT)
+            with file.open("rb") as source, archive.open(member, "w", force_zip64=True) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+    return place

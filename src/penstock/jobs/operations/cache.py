@@ -15,10 +15,9 @@ from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.data.cached import CachedSource, picture_columns
+from penstock.data.chosen import ChosenDataset
 from penstock.data.derived_values import StoredValues
-from penstock.jobs.dataset import ChosenDataset
-from penstock.jobs.operation import Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.jobs.operation import Operation, pack, unpack
 
 
 class CacheOperation(Operation):

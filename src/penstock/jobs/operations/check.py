@@ -10,6 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import IntArray
+from penstock.data.chosen import ChosenDataset
 from penstock.doctor.block import Hits
 from penstock.doctor.check import format_findings, merged_report, open_damaged
 from penstock.doctor.examine import CheckedBlock, Examination, Report
@@ -20,9 +21,7 @@ from penstock.errors import ChecksumError, FormatError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.base.findings import Finding
-from penstock.jobs.dataset import ChosenDataset
-from penstock.jobs.operation import Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.jobs.operation import Operation, pack, unpack
 from penstock.jobs.work_plan import MOST_BYTES
 
 

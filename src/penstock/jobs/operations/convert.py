@@ -17,6 +17,8 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.conversion.certificate import Certificate, Comparison
+from penstock.conversion.convert import ConversionReport
+from penstock.conversion.draft import Note
 from penstock.conversion.job import (
     ConversionJob,
     ConversionProgress,
@@ -28,18 +30,15 @@ from penstock.conversion.job import (
     write_episodes,
 )
 from penstock.conversion.mark import check_apart, found_at
-from penstock.conversion.report import ConversionReport, Note
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
+from penstock.data.chosen import ChosenDataset
 from penstock.errors import DataError, FormatError
 from penstock.files import move
 from penstock.formats.base.format import format_to_write
 from penstock.formats.base.writer import PartStart
-from penstock.jobs.dataset import ChosenDataset
-from penstock.jobs.operation import Operation
-from penstock.jobs.packed import pack, unpack
-from penstock.jobs.remote_staging import RemoteStaging
-from penstock.jobs.staging import StagingFolder
+from penstock.jobs.operation import Operation, pack, unpack
+from penstock.jobs.staging import RemoteStaging, StagingFolder
 from penstock.locations.location import Url, output_place
 from penstock.locations.upload import upload_path
 

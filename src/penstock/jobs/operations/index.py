@@ -13,12 +13,11 @@ from typing_extensions import override
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.text import counted
+from penstock.data.chosen import ChosenDataset
 from penstock.data.located import DatasetFiles
 from penstock.files.listing import digest_of_files, file_states
 from penstock.formats.base.file_facts import FileSurvey, FileTable, ReadFacts
-from penstock.jobs.dataset import ChosenDataset
-from penstock.jobs.operation import Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.jobs.operation import Operation, pack, unpack
 
 OPENING_BYTES = 1 << 16
 """Bytes that opening a file weighs, next to its size: a job has at most 256 small files."""

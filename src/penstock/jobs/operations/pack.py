@@ -11,9 +11,8 @@ from typing_extensions import override
 from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_list
 from penstock.core.text import counted
-from penstock.jobs.dataset import ChosenDataset
-from penstock.jobs.operation import Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.data.chosen import ChosenDataset
+from penstock.jobs.operation import Operation, pack, unpack
 from penstock.plan.packed import PackedPlan
 from penstock.plan.packing.tally import PackingStats
 

@@ -28,8 +28,7 @@ from penstock.formats.base.format import recognise
 from penstock.formats.base.unfinished import UnfinishedWork, remove_mark
 from penstock.formats.columns.joining import join_stores, publish_segment, segments_of
 from penstock.formats.columns.writer import ColumnsWriter, create_store
-from penstock.jobs.operation import Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.jobs.operation import Operation, pack, unpack
 from penstock.jobs.staging import StagingFolder, local_target
 from penstock.jobs.work_plan import MOST_BYTES
 from penstock.recording.rollout import Rollout

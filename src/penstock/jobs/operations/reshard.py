@@ -17,6 +17,7 @@ from typing_extensions import override
 from penstock.containers.tar.compress import Compression
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.text import counted
+from penstock.data.chosen import ChosenDataset
 from penstock.data.located import LocatedData
 from penstock.errors import FormatError
 from penstock.files import move, sync
@@ -26,9 +27,7 @@ from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.webdataset.copying import ArchivePlan, archive_limits, is_archive, mapped, write_archive
 from penstock.formats.webdataset.shards import shards_of
 from penstock.formats.webdataset.source import ShardSource
-from penstock.jobs.dataset import ChosenDataset
-from penstock.jobs.operation import Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.jobs.operation import Operation, pack, unpack
 from penstock.jobs.staging import StagingFolder
 
 ARCHIVES, JOINED = "archives", "joined"

@@ -11,12 +11,11 @@ from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.text import counted
+from penstock.data.chosen import ChosenDataset
 from penstock.data.column_counters import MOST_HISTOGRAMS
 from penstock.data.statistics import Statistics
 from penstock.data.summarize import count_blocks, episode_blocks
-from penstock.jobs.dataset import ChosenDataset
-from penstock.jobs.operation import LEAST_BYTES, Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.jobs.operation import LEAST_BYTES, Operation, pack, unpack
 from penstock.kernels.histograms import BUCKETS
 
 

@@ -12,10 +12,9 @@ from penstock.conversion.certificate import Certificate
 from penstock.conversion.verify import Side, check_episodes, compare_digests, digests_of
 from penstock.core.arrays import IntArray
 from penstock.core.text import counted
+from penstock.data.chosen import ChosenDataset
 from penstock.data.dataset import EpisodeDataset
-from penstock.jobs.dataset import ChosenDataset
-from penstock.jobs.operation import Operation
-from penstock.jobs.packed import pack, unpack
+from penstock.jobs.operation import Operation, pack, unpack
 
 
 class VerifyOperation(Operation):

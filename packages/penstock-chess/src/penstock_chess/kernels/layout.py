@@ -1,7 +1,7 @@
 """Where frames and compact rows have their fields.
 
 A frame is a record of version 7 of Leela Chess Zero's training data, 8396 bytes, little-endian; a short record, of
-version 6, is its first 8356 bytes. A compact row is the same frame in 420 bytes on average; `docs/howto/chess.md` has
+version 6, is its first 8356 bytes. A compact row is the same frame in 420 bytes on average; `docs/tensors.md` has
 its layout. Offsets of bytes end in `_BYTE` where words of 4 bytes are counted too.
 """
 

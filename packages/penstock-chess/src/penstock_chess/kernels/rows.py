@@ -1,4 +1,4 @@
-"""Compact rows of chess frames: encode, decode and check them. `docs/howto/chess.md` has the layout.
+"""Compact rows of chess frames: encode, decode and check them. `docs/tensors.md` has the layout.
 
 A plane is stored where it differs from the plane 13 before it, a policy as its legal moves and their indices, and
 reserved bytes where one is set, so any 8396 bytes come back as they were. Values move as bits, never as numbers: NaN

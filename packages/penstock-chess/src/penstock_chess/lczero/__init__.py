@@ -1,7 +1,7 @@
 """Compatibility layer for Leela Chess Zero's training data loader: its configuration and its interface.
 
 `make_dataloader(config)` takes the original's configuration, as text, dict or message, and returns a loader of batches
-from penstock's live stages. `docs/compat/lczero.md` maps the settings and lists differences.
+from penstock's live stages. `docs/lczero.md` maps the settings and lists differences.
 """
 
 from __future__ import annotations

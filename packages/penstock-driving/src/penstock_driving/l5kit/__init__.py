@@ -3,7 +3,7 @@
 `from l5kit.data import ChunkedDataset` becomes `from penstock_driving.l5kit.data import ChunkedDataset`, and so for
 `cle`, `configs`, `dataset`, `evaluation`, `geometry`, `kinematic`, `random`, `rasterization`, `sampling`,
 `simulation`, `vectorization` and `visualization`; the names used most are here as well. What differs, and why,
-is in `docs/formats/l5kit.md`.
+is in `docs/logs.md`.
 """
 
 from penstock_driving.l5kit.configs import load_config_data, save_config_data

@@ -1,6 +1,6 @@
 """Compatibility layer for il-representations: its names over penstock's shards, plans and environments.
 
-Differences: see `docs/compat/il_representations.md`. Nothing found in files is executed, orders are exact and
+Differences: see `docs/il_representations.md`. Nothing found in files is executed, orders are exact and
 seeded, pairs never cross trajectories, and unknown keys are errors. Names are imported at first use, so only the names
 that need PyTorch or Sacred import them.
 """

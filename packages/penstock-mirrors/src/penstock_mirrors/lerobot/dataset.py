@@ -16,8 +16,7 @@ import numpy as np
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import ArgumentError, DataError, require
-from penstock.formats.lerobot.changes import note_depth_units
-from penstock.formats.lerobot.creation import features_spec
+from penstock.formats.lerobot.creation import features_spec, note_depth_units
 from penstock.formats.lerobot.depth import Depth
 from penstock.formats.lerobot.recording import CameraStream
 from penstock.formats.lerobot.writer import LeRobotWriter

@@ -12,10 +12,15 @@ import numpy as np
 from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_dict
 from penstock.errors import ArgumentError
-from penstock.formats.lerobot.changes import change_sizes
-from penstock.formats.lerobot.creation import CHUNKS_SIZE, DATA_MB, VIDEO_MB, WriteOptions, create_features
+from penstock.formats.lerobot.creation import (
+    CHUNKS_SIZE,
+    DATA_MB,
+    VIDEO_MB,
+    WriteOptions,
+    change_sizes,
+    create_features,
+)
 from penstock.formats.lerobot.depth import MM
-from penstock.formats.lerobot.encoders import EncoderSettings
 from penstock.formats.lerobot.episodes import (
     EpisodeEntry,
     read_entries,
@@ -25,9 +30,9 @@ from penstock.formats.lerobot.episodes import (
     stored_rows,
 )
 from penstock.formats.lerobot.info import CAMERAS, INTERNAL, STATS, Info, read_info, read_json
-from penstock.formats.lerobot.joining import lacks_video_info, video_info
-from penstock.formats.lerobot.pending import PendingEpisode, read_pending
+from penstock.formats.lerobot.pending import PendingEpisode, lacks_video_info, read_pending, video_info
 from penstock.formats.lerobot.stats import merged
+from penstock.formats.lerobot.video import EncoderSettings
 from penstock_mirrors.lerobot.arguments import NOT_DOWNLOADED, existing_root, only, require_local, root_of
 from penstock_mirrors.lerobot.hub import refuse_to_pull
 

@@ -13,10 +13,18 @@ from penstock.cli.show import Json, print_json
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import DataError
-from penstock_driving.commands.scene import road_of
 from penstock_studio.viewer.rerun_recording import write_rerun
 
 SUFFIX = ".rrd"
+ViewOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--view",
+        metavar="NAME=VALUE",
+        help="An option of the view of the data, such as map=semantic_map.pb and meta=meta.json of driving logs; "
+        "can be repeated.",
+    ),
+]
 
 
 def export(
@@ -27,8 +35,7 @@ def export(
     out: Annotated[Path, typer.Option("--out", "-o", help="The recording, a file of Rerun: .rrd.")] = Path(
         "episode.rrd"
     ),
-    semantic_map: Annotated[Path | None, typer.Option("--map", help="The map of a driving log.")] = None,
-    meta: Annotated[Path | None, typer.Option("--meta", help="The map's position in the world, meta.json.")] = None,
+    view: ViewOptions = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     source: From = None,
     opening: Opening = None,
@@ -45,9 +52,7 @@ def export(
         raise DataError(f"expected the name of a recording such as episode{SUFFIX}, got {out.name!r}")
     located, dataset = opened(location, opening, source, pairs(storage, "--storage"))
     with dataset:
-        written = write_rerun(
-            EpisodeDataset(dataset), episode, out, road=road_of(semantic_map, meta), overwrite=overwrite
-        )
+        written = write_rerun(EpisodeDataset(dataset), episode, out, view=pairs(view, "--view"), overwrite=overwrite)
     if as_json:
         columns = {"columns": list(written.columns), "left_out": written.left_out}
         print_json({"path": str(located), "episode": written.episode, "out": str(out), **columns})

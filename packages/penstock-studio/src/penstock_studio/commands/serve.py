@@ -15,7 +15,7 @@ from penstock.cli.options import From, Opening, Storage, pairs, stores
 from penstock.cli.show import Json, print_json
 from penstock.errors import StateError
 from penstock.loading.ticket import Ticket
-from penstock_driving.commands.scene import road_of
+from penstock_studio.commands.export import ViewOptions
 from penstock_studio.viewer.server import ViewerServer
 
 
@@ -34,10 +34,7 @@ def serve(
         Path | None,
         typer.Option("--curation", metavar="FILE", help="File for tags and ratings; by default next to the dataset."),
     ] = None,
-    semantic_map: Annotated[
-        Path | None, typer.Option("--map", help="The map of driving logs, semantic_map.pb.")
-    ] = None,
-    meta: Annotated[Path | None, typer.Option("--meta", help="The map's position in the world, meta.json.")] = None,
+    view: ViewOptions = None,
     live: Annotated[
         str | None,
         typer.Option("--live", metavar="PORT_OR_ADDRESS", help="Show the stages of a running loader, as penstock top."),
@@ -63,7 +60,7 @@ def serve(
         port=port,
         curation=curation,
         storage_options=given,
-        road=road_of(semantic_map, meta),
+        view=pairs(view, "--view"),
         loader=None if loader is None else find_plan(loader, batch_size),
         place=loader or "",
         ticket=ticket,

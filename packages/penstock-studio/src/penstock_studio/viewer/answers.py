@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock_studio.views import view_kinds
 
 STATIC = Path(__file__).parent / "static"
 TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -34,11 +35,14 @@ def not_served(message: str) -> Any:
 
 
 def page(request: Any) -> Any:
-    """Return one of the static files, the page itself by default."""
+    """Return one of the static files, of the viewer or of a view; the page itself by default."""
     from starlette import responses
 
     name = request.path_params.get("path") or "index.html"
-    known = {file.name: file for file in STATIC.iterdir() if file.suffix in TYPES}
+    view = request.path_params.get("view")
+    kind = None if view is None else view_kinds().get(view)
+    folder = STATIC if view is None else None if kind is None else kind.folder
+    known = {} if folder is None else {file.name: file for file in folder.iterdir() if file.suffix in TYPES}
     if name not in known:
         return responses.PlainTextResponse("not found", 404)
     return responses.Response(known[name].read_bytes(), media_type=TYPES[known[name].suffix])

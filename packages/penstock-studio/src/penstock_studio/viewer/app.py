@@ -25,6 +25,7 @@ def create_app(
     routes = [
         routing.Route("/", page),
         routing.Route("/static/{path}", page),
+        routing.Route("/views/{view}/{path}", page),
         routing.Route("/pages", answer(lambda _: pages)),
         *dataset_routes(datasets),
         *([] if loader is None else loader_routes(loader)),

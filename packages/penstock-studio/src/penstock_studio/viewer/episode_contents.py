@@ -1,4 +1,4 @@
-"""`EpisodeContents`: curves, pictures, scenes of driving logs and games of chess for the page of an episode.
+"""`EpisodeContents`: curves, pictures and the view of a domain for the page of an episode.
 
 Pictures are sent one by one, or by chunks of consecutive rows: a chunk is read at once, so that each group of pictures
 of a video is decoded once, and encoded by several threads. The last chunks stay in memory, at most `CHUNK_BYTES` of
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,17 +28,13 @@ from penstock.doctor.rows import spaces_of
 from penstock.errors import ArgumentError, suggestion
 from penstock.flow import map_on_threads
 from penstock.formats.base.metadata import stated_rate
-from penstock_chess.viewed import game_of, is_chess
-from penstock_driving.formats.l5kit import L5KitSource
-from penstock_driving.map import MapAPI
-from penstock_driving.viewed import DrivingScenes
+from penstock_studio.views import View, view_of
 
 MOST_ELEMENTS = 16  # curves of one column
 QUALITY = 90  # of pictures
 CHUNK_ROWS = 32  # most pictures of a chunk
 RAW_BYTES = 64 << 20  # of the decoded pictures of a chunk
 CHUNK_BYTES = 128 << 20  # of the encoded chunks that are kept
-PLIES_PER_SECOND = 2.0
 NOT_FINITE = 1
 OUTSIDE = 2
 
@@ -45,27 +42,21 @@ OUTSIDE = 2
 class EpisodeContents:
     """Values of episodes, ready to be drawn."""
 
-    def __init__(self, data: EpisodeDataset, road: MapAPI | None = None) -> None:
+    def __init__(self, data: EpisodeDataset, view: Mapping[str, str] | None = None) -> None:
         self._data = data
         self._spaces = spaces_of(data.spec)
         self._chunks = Cache(CHUNK_BYTES)
         self._reading = threading.Lock()  # one chunk at a time
-        self._driving = DrivingScenes(data.source, road) if isinstance(data.source, L5KitSource) else None
-        self._chess = is_chess(data.spec)
+        self.view_name, self.view = view_of(data, view or {})
         self.cameras = [path for path, field in data.spec.items() if is_camera(field)]
         curves = [path for path, field in data.spec.items() if self._is_curve(field)]
-        # Of a game, evaluations come before the state of the board, which is drawn.
-        self.curves = sorted(curves, key=lambda path: data.spec[path].dtype.kind != "f") if self._chess else curves
-
-    @property
-    def view(self) -> str:
-        """`"driving"` or `"chess"` for data that the page draws as a scene or as a board, else empty."""
-        return "driving" if self._driving is not None else "chess" if self._chess else ""
+        # A view draws the state, often integers: measured values come before it.
+        self.curves = sorted(curves, key=lambda path: data.spec[path].dtype.kind != "f") if self.view else curves
 
     def _is_curve(self, field: Field) -> bool:
         if field.kind != "array" or field.align == "episode" or field.dtype.kind not in "biuf" or is_camera(field):
             return False
-        return not self._chess or field.shape == ()  # planes and policies of chess say nothing as curves
+        return self.view is None or self.view.is_curve(field)
 
     def cameras_of(self, number: int) -> list[dict[str, Any]]:
         """Return `path`, number of `rows`, and rows of a `chunk` of each camera in an episode."""
@@ -135,29 +126,22 @@ class EpisodeContents:
         frames = pictures(self.rows(camera, begin + first, begin + last))[:, -1]
         return map_on_threads(_encoded, list(frames), name="penstock-pictures")
 
-    def scene(self, e: int) -> dict[str, Any]:
-        """Return the scene of a driving log: `DrivingScenes.scene`."""
-        return self._scenes().scene(self.number(e))
+    def drawn(self, e: int) -> Mapping[str, Any]:
+        """Return what the view draws of an episode."""
+        return self._view().contents(self.number(e))
 
-    def agents(self, e: int) -> AnyArray:
-        """Return the agents of the scene of a driving log: `DrivingScenes.agents`."""
-        return self._scenes().agents(self.number(e))
-
-    def game(self, e: int) -> dict[str, Any]:
-        """Return the positions of a game of chess: `game_of`."""
-        number = self.number(e)
-        if not self._chess:
-            raise ArgumentError("expected games of chess, got other data")
-        return game_of(self._data.source, number)
+    def drawn_array(self, e: int) -> AnyArray:
+        """Return the numbers that the view draws of an episode."""
+        return self._view().array(self.number(e))
 
     def rate(self, number: int) -> float:
         """Return the steps a second: as the dataset states it, or by the timestamps of the episode; else 10.
 
-        Timestamps are seconds if they are floating-point numbers, and nanoseconds if they are integers. Games of chess
-        have 2 positions a second.
+        Timestamps are seconds if they are floating-point numbers, and nanoseconds if they are integers. A view may
+        say it.
         """
-        if self._chess:
-            return PLIES_PER_SECOND
+        if self.view is not None and self.view.rate is not None:
+            return self.view.rate
         if (stated := stated_rate(self._data.metadata)) is not None:
             return stated
         for path, field in self._data.spec.items():
@@ -189,10 +173,10 @@ class EpisodeContents:
             raise ArgumentError(f"no camera {camera!r}{suggestion(camera, self.cameras)}")
         return self._data.source.episode_rows(self._data.spec[camera].align, number)
 
-    def _scenes(self) -> DrivingScenes:
-        if self._driving is None:
-            raise ArgumentError("expected a driving log, got other data")
-        return self._driving
+    def _view(self) -> View:
+        if self.view is None:
+            raise ArgumentError("expected data that a view draws, got other data")
+        return self.view
 
 
 def _encoded(frame: ByteArray) -> bytes:

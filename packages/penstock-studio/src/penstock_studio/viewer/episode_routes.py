@@ -1,4 +1,4 @@
-"""Addresses of the values of an episode: curves, pictures, scenes and games."""
+"""Addresses of the values of an episode: curves, pictures and views."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ def episode_routes(of_dataset: Callable[[Callable[[ViewedDataset, Any], Any]], A
         "series/{e:int}": _series,
         "picture/{e:int}/{row:int}": _picture,
         "chunk/{e:int}/{number:int}": _chunk,
-        "scene/{e:int}": lambda data, asked: data.contents.scene(asked.path_params["e"]),
-        "agents/{e:int}": lambda data, asked: _array(data.contents.agents(asked.path_params["e"])),
-        "game/{e:int}": lambda data, asked: data.contents.game(asked.path_params["e"]),
+        "view/{e:int}": lambda data, asked: dict(data.contents.drawn(asked.path_params["e"])),
+        "view/{e:int}/array": lambda data, asked: _array(data.contents.drawn_array(asked.path_params["e"])),
     }
     return [routing.Route(f"/api/{{name}}/{place}", of_dataset(each)) for place, each in work.items()]
 

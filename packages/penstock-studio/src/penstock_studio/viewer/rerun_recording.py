@@ -7,14 +7,14 @@ columns, and pictures by chunks, so that memory is bounded.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, FloatArray
+from penstock.core.arrays import FloatArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.data.dataset import EpisodeDataset
@@ -22,12 +22,10 @@ from penstock.data.loaded_episodes import flattened
 from penstock.doctor.block import is_clock
 from penstock.errors import require
 from penstock.files.folders import atomic_path
-from penstock_driving.map import MapAPI
 from penstock_studio.viewer.episode_contents import EpisodeContents
+from penstock_studio.views import Recording, check_options
 
 MOST_NUMBERS = 256  # of a row that is drawn as curves
-COLORS = ((28, 126, 214), (247, 103, 7), (174, 62, 201), (173, 181, 189), (43, 138, 62))  # kinds of agents, the ego
-EGO_HEIGHT = 1.8  # metres
 
 
 @dataclass(frozen=True)
@@ -45,16 +43,16 @@ def write_rerun(
     episode: int,
     out: str | os.PathLike[str],
     *,
-    road: MapAPI | None = None,
+    view: Mapping[str, str] | None = None,
     overwrite: bool = False,
 ) -> RerunRecording:
     """Write an episode as a recording of Rerun.
 
-    Numbers become curves (float64), pictures JPEG, text and metadata documents. A scene of a driving log has boxes of
-    its agents, and with a map lanes and crosswalks; a game of chess has its boards.
+    Numbers become curves (float64), pictures JPEG, text and metadata documents. A view of the data adds what it draws.
     """
     rerun: Any = require("rerun", "rerun", "penstock-studio")
-    contents = EpisodeContents(data, road)
+    contents = EpisodeContents(data, view)
+    check_options(view or {}, [contents.view_name])
     e = episode + len(data) if episode < 0 else episode
     contents.number(e)
     with atomic_path(out, overwrite=overwrite) as path:
@@ -98,10 +96,9 @@ class _EpisodeStream:
                 self._curves(path)
             columns.append(path)
         self._metadata()
-        if self._contents.view == "driving":
-            self._scene()
-        if self._contents.view == "chess":
-            self._game()
+        if self._contents.view is not None:
+            recording = Recording(self._rerun, self._stream, self._send)
+            self._contents.view.record(recording, self._number)
         return tuple(columns), left_out
 
     def _times(self) -> FloatArray:
@@ -161,46 +158,3 @@ class _EpisodeStream:
     def _metadata(self) -> None:
         entries = self._data.source.episode_metadata([self._number])[0]
         self._document("metadata", "\n".join(f"{key}: {value}" for key, value in entries.items()))
-
-    def _scene(self) -> None:
-        scene, agents = self._contents.scene(self._e), self._contents.agents(self._e)
-        rerun = self._rerun
-        names = [*scene["kinds"], "others", "ego"]
-        kinds = [(i, name, color) for i, (name, color) in enumerate(zip(names, COLORS, strict=True))]
-        self._stream.log("scene", rerun.AnnotationContext(kinds), static=True)
-        ego = np.array(scene["ego"], np.float64).reshape(-1, 3)
-        self._boxes("scene/agents", agents, np.diff(scene["offsets"]).tolist())
-        extent = np.tile([*scene["extent"], len(names) - 1], (len(ego), 1))
-        self._boxes("scene/ego", np.concatenate([ego, extent], axis=1), [1] * len(ego))
-        lines = {"scene/way": [ego[:, :2]], "scene/crosswalks": scene["crosswalks"]}
-        lines["scene/lanes"] = [side for lane in scene["lanes"] for side in lane]
-        for path, strips in lines.items():
-            if strips:
-                flat = [np.pad(np.asarray(strip), ((0, 0), (0, 1))) for strip in strips]
-                self._stream.log(path, rerun.LineStrips3D(flat), static=True)
-
-    def _boxes(self, path: str, rows: AnyArray, counts: Sequence[int]) -> None:
-        """Boxes `[m, 6]`: x, y, yaw, length, width, kind; `counts` of them in each frame."""
-        height = np.full((len(rows), 1), EGO_HEIGHT / 2)
-        half = rows[:, 2] / 2
-        columns = self._rerun.Boxes3D.columns(
-            centers=np.concatenate([rows[:, :2], height], axis=1),
-            half_sizes=np.concatenate([rows[:, 3:5] / 2, height], axis=1),
-            quaternions=np.stack([half * 0, half * 0, np.sin(half), np.cos(half)], axis=1),
-            class_ids=rows[:, 5].astype(np.uint16),
-        )
-        self._send(path, 0, len(counts), columns.partition(list(counts)))
-
-    def _game(self) -> None:
-        boards = [_board(letters) for letters in self._contents.game(self._e)["boards"]]
-        self._send("board", 0, len(boards), self._rerun.TextDocument.columns(text=boards))
-
-
-def _board(letters: str) -> str:
-    """Eight lines of letters, the last rank first."""
-
-    def ranks() -> Iterator[str]:
-        for rank in range(7, -1, -1):
-            yield " ".join(letters[8 * rank : 8 * rank + 8])
-
-    return "\n".join(ranks())

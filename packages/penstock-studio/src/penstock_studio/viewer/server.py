@@ -23,12 +23,12 @@ from penstock.formats.base.source import Source
 from penstock.loading.loader import Loader
 from penstock.loading.ticket import Ticket
 from penstock.locations.location import has_url
-from penstock_driving.map import MapAPI
 from penstock_live.endpoint import look
 from penstock_studio.viewer.app import create_app
 from penstock_studio.viewer.live_watch import LiveWatch
 from penstock_studio.viewer.viewed import ViewedDataset
 from penstock_studio.viewer.viewed_loader import SourcePage, ViewedLoader
+from penstock_studio.views import check_options
 
 HOST = "127.0.0.1"
 TURN = 0.0005  # seconds; with Python's 0.005, a request waits ten times as long for the threads of a check
@@ -73,7 +73,7 @@ class ViewerServer:
         port: int = 0,
         curation: Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        road: MapAPI | None = None,
+        view: Mapping[str, str] | None = None,
         loader: Loader | None = None,
         place: str = "loader",
         ticket: Ticket | None = None,
@@ -88,7 +88,8 @@ class ViewerServer:
 
         self._opened = ExitStack()
         try:
-            self.datasets = self._open(locations, format, curation, storage_options, road, options)
+            self.datasets = self._open(locations, format, curation, storage_options, view or {}, options)
+            check_options(view or {}, (dataset.contents.view_name for dataset in self.datasets))
             viewed = None if loader is None else ViewedLoader(place, loader, self._sources_of(loader))
             self._listener = self._opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -115,7 +116,7 @@ class ViewerServer:
         format: str | None,
         curation: Path | None,
         stores: Mapping[str, Any] | None,
-        road: MapAPI | None,
+        view: Mapping[str, str],
         options: dict[str, Any],
     ) -> list[ViewedDataset]:
         """Open datasets with different names, from the last parts of their locations."""
@@ -126,7 +127,7 @@ class ViewerServer:
             name = _another_name(located.name, datasets)
             file, message = (curation, "") if curation is not None else _curation_of(located, data.source)
             datasets[name] = ViewedDataset(
-                name, str(located), located.format, data, curation=file, no_curation=message, road=road
+                name, str(located), located.format, data, curation=file, no_curation=message, view=view
             )
         return list(datasets.values())
 

@@ -29,7 +29,6 @@ from penstock.doctor.examine import CheckedBlock, Examination, Report
 from penstock.errors import ArgumentError, PenstockError, PlanError, suggestion
 from penstock.flow import OrderedMap, PrefetchLimits, cores
 from penstock.plan.where import evaluate
-from penstock_driving.map import MapAPI
 from penstock_studio.viewer.column_figures import column_figures
 from penstock_studio.viewer.episode_contents import EpisodeContents
 
@@ -50,13 +49,13 @@ class ViewedDataset:
         *,
         curation: Path | None = None,
         no_curation: str = "",
-        road: MapAPI | None = None,
+        view: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self._location = location
         self._format = format
         self._data = data
-        self.contents = EpisodeContents(data, road)
+        self.contents = EpisodeContents(data, view)
         self._lock = threading.Lock()
         self._figuring = threading.Lock()
         self._figures: dict[str, Any] = {}
@@ -315,7 +314,7 @@ class ViewedDataset:
             "metadata": {str(key): _text(value) for key, value in entries.items()},
             "cameras": self.contents.cameras_of(number),
             "curves": self.contents.curves,
-            "view": self.contents.view,
+            "view": self.contents.view_name,
             "texts": self._texts(number),
             "findings": findings,
             "checked": is_checked,

@@ -34,7 +34,7 @@ TARGET = Target(
 
 class Lc0Format(Format):
     """Training games of Leela Chess Zero: gzip chunks, plain ones, tars of them, or a folder. See
-    docs/formats/lc0.md.
+    docs/lc0.md.
 
     `open` knows the options of `Lc0Source`; `create` and `append` know `record` (`"v7"` or `"v6"`) and `level`.
     """

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.containers.tar import END
-from penstock.containers.tar.tail import torn_end
+from penstock.containers.tar.walk import torn_end
 from penstock.errors import FormatError
 from penstock.formats.base.repairs import Repair, cut_repair
 from penstock_chess.formats.lc0.files import files_at

@@ -40,7 +40,7 @@ class L5KitSource(StateSource[SourceState]):
     """The dataset at a path: a zarr folder, a zip archive of one, or a folder of `.npy` files.
 
     `scenes`, `frames`, `agents` and `tl_faces` are the four arrays: by number, slice, numbers, mask or field, as
-    structured arrays of the current version; older versions are upgraded as they are read (see docs/formats/l5kit.md).
+    structured arrays of the current version; older versions are upgraded as they are read (see docs/logs.md).
     `columns` are the columns of `SPEC`. `cache_bytes` of decoded rows are kept, shared by all arrays and threads.
     Missing chunks are an error, or with `missing="fill"` rows of zeros.
 

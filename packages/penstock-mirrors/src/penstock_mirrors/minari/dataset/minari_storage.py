@@ -22,9 +22,9 @@ from penstock.formats.base.source import Source
 from penstock.formats.minari import metadata as entries_of
 from penstock.formats.minari import writing
 from penstock.formats.minari.arrow_writer import ArrowWriter
+from penstock.formats.minari.columns import check_columns, is_image
 from penstock.formats.minari.format import MinariFormat
 from penstock.formats.minari.hdf5_writer import Hdf5Writer
-from penstock.formats.minari.spaces import check_columns, is_image
 from penstock.recording.spaces import from_gymnasium
 from penstock_mirrors.minari.creation import stored_spec
 from penstock_mirrors.minari.data_collector.episode_buffer import EpisodeBuffer

@@ -14,10 +14,10 @@ from penstock.core.spaces import Space
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
 from penstock.files import move, scratch_folder, sync
-from penstock.formats.minari import columns, ids, legacy, metadata, root, spaces, writing
+from penstock.formats.minari import columns, ids, metadata, root, writing
 from penstock.formats.minari.format import MinariFormat
 from penstock.formats.minari.hdf5_index import MAIN
-from penstock.formats.minari.hdf5_source import ROOT_MARKS
+from penstock.formats.minari.hdf5_source import ROOT_MARKS, read_attributes
 from penstock.recording.spaces import to_gymnasium
 from penstock_mirrors.minari.storage.datasets_root_dir import get_dataset_path
 
@@ -82,7 +82,7 @@ def legacy_metadata(data: Path) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     if (data / MAIN).is_file() and (data / MAIN).stat().st_size:
         with File(data / MAIN) as file:
-            entries = legacy.read_attributes(file)
+            entries = read_attributes(file)
     if not any(name in entries for name in ROOT_MARKS):
         raise FormatError(
             "expected metadata, got none, probably because of a killed writer; rebuild it with "
@@ -95,5 +95,5 @@ def legacy_metadata(data: Path) -> dict[str, Any]:
 def widest_spaces(data: Path) -> list[gymnasium.Space[Any]]:
     """Spaces for a dataset whose metadata lacks them: the widest that its columns can come from."""
     with _FORMAT.open(data, infos="skip") as source:
-        spec = spaces.check_columns(source.spec)
+        spec = columns.check_columns(source.spec)
     return [to_gymnasium(space) for space in (spec.observation_space, spec.action_space) if space is not None]

@@ -3,16 +3,13 @@
 import { json, series, element, short } from "./net.js";
 import { drawCurves } from "./curves.js";
 import { cameraPanel } from "./cameras.js";
-import { boardPanel } from "./board.js";
-import { scenePanel } from "./scene.js";
 
 const FACTS = 12; // shown of an episode
 const CHIPS = 30; // findings shown of an episode
-const VIEWS = { chess: boardPanel, driving: scenePanel };
 
 export async function episodeSide(api, number, pick) {
   const info = await json(`${api}/episode/${number}`);
-  const view = VIEWS[info.view] && info.steps ? [await VIEWS[info.view](api, number, pick)] : [];
+  const view = info.view && info.steps ? [await viewPanel(info.view, api, number, pick)] : [];
   const cameras = info.cameras.map(({ path, chunk, rows }) => cameraPanel(api, number, path, chunk, rows));
   const panels = [...view, ...cameras];
   const curves = info.curves.map((column) => curvePanel(api, number, info, column, pick));
@@ -62,6 +59,19 @@ export async function episodeSide(api, number, pick) {
     },
     leave() { for (const panel of panels) panel.leave(); },
   };
+}
+
+// The panel of a view: its script and its style belong to the distribution that offers it.
+async function viewPanel(name, api, number, pick) {
+  const place = `/views/${encodeURIComponent(name)}`;
+  if (!document.getElementById(`view-${name}`)) {
+    const style = element("link", { id: `view-${name}`, rel: "stylesheet", href: `${place}/view.css` });
+    const loaded = new Promise((resolve) => { style.onload = style.onerror = resolve; });
+    document.head.append(style);
+    await loaded; // a canvas asks for its colours
+  }
+  const { panel } = await import(`${place}/view.js`);
+  return panel(api, number, pick);
 }
 
 function chip(finding, pick) {
