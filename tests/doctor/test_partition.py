@@ -13,6 +13,8 @@ import pytest
 
 import penstock
 from penstock.conversion.merge import MergedSource, merged_statistics
+from penstock.data.loaded_episodes import LoadedEpisodes
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import ArgumentError, PlanError, SpecError
 from penstock.formats.base.source import Source
 from penstock.formats.memory import MemorySource
@@ -76,6 +78,48 @@ def test_duplicates_are_in_one_part(seed: int) -> None:
         assert (copy in index(parts["train"])) == (original in index(parts["train"]))
     divided = [data.split({"train": 0.5, "test": 0.5}, seed=s, duplicates=True) for s in range(20)]
     assert any((7 in index(each["train"])) != (3 in index(each["train"])) for each in divided)
+
+
+def test_duplicates_are_found_by_reading_few_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[range] = []
+    whole = LoadedEpisodes.read.__func__  # type: ignore[attr-defined]
+
+    def counted(cls: type, source: Source, first: int, last: int, paths: list[str]) -> LoadedEpisodes:
+        read.append(range(first, last))
+        return whole(cls, source, first, last, paths)
+
+    monkeypatch.setattr(LoadedEpisodes, "read", classmethod(counted))
+    data = episodes(0, {7: 3, 11: 3, 20: 19, 30: 2})
+    data.split(0.5, 0.5, threads=0)
+    assert sorted(e for part in read for e in part) == [2, 3, 7, 11, 19, 20, 30]
+    read.clear()
+    data.split(0.5, 0.5, duplicates=True)
+    assert read == []
+
+
+def test_parts_without_groups_are_those_of_the_transform() -> None:
+    data = episodes()
+    for number, part in enumerate(data.split(0.6, 0.4, seed=3)):
+        assert part.episodes.fingerprint == data.apply(penstock.Split((0.6, 0.4), number, 3)).episodes.fingerprint
+
+
+def test_labels_are_in_one_part() -> None:
+    labels = np.array([f"robot {e % 9}" for e in range(N)])
+    parts = episodes().split({"train": 0.7, "test": 0.3}, groups=labels, seed=2)
+    robots = [set(labels[sorted(index(part))]) for part in parts.values()]
+    assert len(robots[0] | robots[1]) == 9
+    assert not robots[0] & robots[1]
+    with pytest.raises(ArgumentError, match=r"groups= with a label for each of 40 episodes, got \[3\]; by= takes"):
+        episodes().split(0.5, 0.5, groups=[1, 2, 3])
+
+
+def test_parts_are_made_again_of_fewer_episodes(tmp_path: Path) -> None:
+    penstock.convert(episodes(), tmp_path / "data")
+    before = penstock.open(tmp_path / "data").split(0.5, 0.5)[0].steps()
+    with penstock.open(tmp_path / "data") as data:
+        assert planned_samples(data.split(0.5, 0.5)[0].steps()).as_of([N]).fingerprint == before.fingerprint
+        late = data.split(0.5, 0.5, by="room")[1]
+        assert planned_samples(late.steps()).as_of([1]) is None
 
 
 def test_time_goes_forward() -> None:

@@ -14,14 +14,14 @@ columns of few bytes, which are read first; only episodes that agree in these ar
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, BoolArray, IntArray
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.text import counted
@@ -167,40 +167,34 @@ def _equal(selection: EpisodeSelection, threads: int | None) -> IntArray:
     while isinstance(source, OverlaySource):  # added columns are functions of the others
         source = source.base
     index = np.unique(selection.episodes.index)
-    lengths = np.diff(source.offsets)[index]
-    alike = lengths > 0
-    for numbers in _narrow_values(source, index, lengths):
-        alike &= _repeated(numbers, alike)
     number = np.arange(len(index))
-    if alike.any():
+    alike = _alike(source, index)
+    if len(alike):
         number[alike] = len(index) + _digest_numbers(source, index[alike], threads)
     return _numbers(number[np.searchsorted(index, selection.episodes.index)])
 
 
-def _narrow_values(source: Source, index: IntArray, lengths: IntArray) -> Iterator[IntArray]:
-    """Numbers `[E]` of what is read first of each episode, the same for equal episodes."""
-    together = lengths.copy()
-    yield together
-    some = lengths > 0
-    narrow = [
-        path
-        for path, field in source.spec.items()
-        if not field.ragged and field.row_bytes <= NARROW_BYTES and not is_numbering(path, field)
-    ]
-    for path in narrow:
+def _alike(source: Source, index: IntArray) -> IntArray:
+    """Numbers in `index` of episodes that agree with another one in their length and some rows of narrow columns."""
+    lengths = np.diff(source.offsets)[index]
+    left = np.flatnonzero(lengths > 0)
+    left, kind = _repeated(left, lengths[left])
+    fields = {path: field for path, field in source.spec.items() if not field.ragged and not is_numbering(path, field)}
+    narrow = [path for path, field in fields.items() if 0 < field.row_bytes <= NARROW_BYTES]
+    for path in sorted(narrow, key=lambda path: -fields[path].row_bytes):
         for last in (False, True):
-            rows = flattened(_rows(source, path, index[some], last=last))
-            raw = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1)
-            both = np.column_stack([together[some], _numbers(raw)])
-            together = together.copy()
-            together[some] = _numbers(both)
-            yield together
+            if len(left):
+                rows = flattened(_rows(source, path, index[left], last=last))
+                raw = np.ascontiguousarray(rows).view(np.uint8)
+                left, kind = _repeated(left, np.column_stack([kind, _numbers(raw)]))
+    return left
 
 
-def _repeated(numbers: IntArray, among: BoolArray) -> BoolArray:
-    """`[E]` whether another one of some episodes has the same number."""
-    counts = np.bincount(numbers[among], minlength=int(numbers.max(initial=0)) + 1)
-    return counts[numbers] > 1
+def _repeated(left: IntArray, values: AnyArray) -> tuple[IntArray, IntArray]:
+    """The entries of `left` whose value another one has too, and a number of each of these values."""
+    kind = _numbers(values)
+    some = np.bincount(kind, minlength=1)[kind] > 1
+    return left[some], kind[some]
 
 
 def _digest_numbers(source: Source, index: IntArray, threads: int | None) -> IntArray:
