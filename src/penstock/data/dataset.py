@@ -437,7 +437,7 @@ class EpisodeDataset(OtherNames):
 
         With `n_step > 1`, `rewards` is the discounted sum over the next `n_step` steps. The sum ends early with the
         episode, and at a termination inside it. `next_observations` is the observation after the last step of the sum,
-        and `terminations` and `truncations` are those of this step. After a termination inside an episode,
+        and `terminations` and `truncations` are the flags of this step. After a termination inside an episode,
         `next_observations` has no meaning. `discounts` is the factor for the value of the next observation: `gamma` to
         the number of steps, or 0 after a termination. A truncated episode keeps its factor.
 

@@ -68,7 +68,7 @@ class EpisodeSelection:
                     yield self.source.part(int(index[i]), int(first[i]), int(first[i] + length[i]))
 
     def refreshed(self) -> EpisodeSelection:
-        """Return all episodes of the source as it is now, without those that curations exclude."""
+        """Return all episodes of the source as it is now, without episodes that curations exclude."""
         self.source.refresh()
         curations = [each for each in self.transforms if isinstance(each, CuratedEpisodes)]
         return reduce(EpisodeSelection.choose, curations, EpisodeSelection.of(self.source))

@@ -1,8 +1,8 @@
 """`partition`: parts of the chosen episodes without leakage: groups, equal times and duplicates are never divided.
 
-Episodes that must stay together form a group: those with the same value of `by` or of `groups`, the same time, or the
-same values. Groups are joined where they share an episode. Without groups of several episodes, parts are those of the
-transform `Split`, and sizes are exact. Otherwise, groups are drawn in a random order, largest first, and each goes to
+Episodes that must stay together form a group: episodes with the same value of `by` or of `groups`, the same time, or
+the same values. Groups are joined where they share an episode. Without groups of several episodes, the transform
+`Split` makes the parts, and sizes are exact. Otherwise, groups are drawn in a random order, largest first, and each goes to
 the part that lacks most of its share; a part is then off by less than the largest group. A split by time goes through
 the groups in the order of their earliest episode, so each part is later than the part before it, but for duplicates of
 earlier episodes.
@@ -162,7 +162,7 @@ def _joined(one: IntArray, other: IntArray) -> IntArray:
 
 
 def _equal(selection: EpisodeSelection, threads: int | None) -> IntArray:
-    """`[E]` group of each episode: with those of the same values. Episodes without steps differ from one another."""
+    """`[E]` group of each episode: episodes of the same values. Episodes without steps differ from one another."""
     source = selection.source
     while isinstance(source, OverlaySource):  # added columns are functions of the others
         source = source.base

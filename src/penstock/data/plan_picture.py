@@ -1,4 +1,4 @@
-"""`PlanPicture`: what a plan will serve, as figures, before a value is read.
+"""`PlanPicture`: the next samples of a plan, as figures, before a value is read.
 
 Everything is computed from rows that the plan resolves (`planned_rows`). The batches of the picture are resolved in
 full. Three measures describe the epoch around them, from at most `MOST_PLANNED` samples each, so that their cost does
