@@ -304,7 +304,7 @@ def test_threads_share_what_is_kept(source, rasterizer) -> None:
     data, other = (AgentDataset(configured(3, 4), source, rasterizer, **options) for _ in range(2))
     rows = np.random.default_rng(0).integers(0, len(data), (12, 6))
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(data.batch, rows))
+        together = list(pool.map(planned_samples(data).at, rows))
     for batch, positions in zip(together, rows, strict=True):
         alone = planned_samples(other).at(positions)
         for name in alone:
