@@ -119,18 +119,18 @@ def test_orders_mixes_and_loaders(logs, agents) -> None:
     ego = EgoDataset(configured(2, 3), logs)
     both = penstock.mix({"ego": ego, "agents": agents}, {"ego": 1, "agents": 1})
     order = both.shuffle(seed=3)
-    loader = penstock.Loader(order, batch_size=5, threads=2)
+    loader = order.loader(batch_size=5, threads=2)
     batches = list(loader)
     for name in ("track_id", "timestamp", "target_positions"):
         assert np.array_equal(np.concatenate([batch[name] for batch in batches]), order[:][name]), name
-    first, half = (penstock.Loader(order, batch_size=5, threads=0) for _ in range(2))
+    first, half = (order.loader(batch_size=5, threads=0) for _ in range(2))
     next(iter(first))
     half.load_state_dict(first.state_dict())
     assert np.array_equal(next(iter(half))["timestamp"], batches[1]["timestamp"])
     why = loader.why(batches[1].ticket).table
     assert why["source"].tolist() == batches[1]["source"].tolist()
     one = agents.shuffle(seed=1)
-    shares = [list(penstock.Loader(one, 19, rank=rank, world=3)) for rank in range(3)]  # some of no rows
+    shares = [list(one.loader(19, rank=rank, world=3)) for rank in range(3)]  # some of no rows
     assert [len(batches[-1]["timestamp"]) for batches in shares] == [0, 0, 1]
     for name in ("timestamp", "host_id"):
         parts = [batches[b][name] for b in range(2) for batches in shares]
