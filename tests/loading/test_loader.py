@@ -14,6 +14,7 @@ from penstock.data import MapDataset, from_arrays
 from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError, WorkerError
 from penstock.loading import Loader
+from penstock.plan.batched import Batches
 from tests.threads import threads_before, wait_for_others
 
 N = 10_000
@@ -187,3 +188,28 @@ def test_an_empty_dataset_that_is_allowed_is_an_empty_loop():
     loader = empty.loader(4, allow_empty=True)
     assert len(loader) == 0
     assert list(loader) == []
+
+
+def test_a_loader_has_eight_methods_and_the_attributes_of_pytorch():
+    loader = dataset().loader(96, output="torch", drop_last=True, rank=1, world=2)
+    methods = {name for name in dir(type(loader)) if not name.startswith("_")}
+    assert methods == {"load_state_dict", "peek", "set_epoch", "show", "skip", "state_dict", "stats", "why"}
+    values = {name: value for name, value in vars(loader).items() if not name.startswith("_") and name != "dataset"}
+    of_pytorch = {"batch_size": 96, "drop_last": True, "num_workers": 0, "pin_memory": False}
+    assert values == {**of_pytorch, "rank": 1, "world": 2}
+
+
+def test_batches_go_through_a_function_or_a_plan():
+    sums = list(dataset().loader(300, output=lambda batch: batch.n, threads=1))
+    assert sums == [batch.n for batch in dataset().loader(300, threads=0)]
+    planned = dataset().loader(Batches(7), threads=0)
+    assert planned.batch_size is None
+    assert taken(planned) == taken(dataset().apply(Batches(7)).loader(threads=0))
+
+
+@pytest.mark.parametrize(
+    "options", [{"output": "numpy", "device": "cpu"}, {"output": "jax", "pin": True}, {"output": "rows"}]
+)
+def test_an_impossible_output_is_refused(options):
+    with pytest.raises(PlanError, match="output"):
+        dataset().loader(4, **options)
