@@ -104,17 +104,17 @@ def returns() -> None:
     import penstock
 
     data = episodes().with_column("returns", penstock.returns_to_go())
-    next(iter(data.samples().shuffle(seed=0).loader(batch_size=8)))
+    next(iter(data.steps().shuffle(seed=0).loader(batch_size=8)))
 
 
 def goals() -> None:
 
-    next(iter(episodes().samples().goals(column="observations/achieved_goal").shuffle(seed=0).loader(batch_size=8)))
+    next(iter(episodes().steps().goals(column="observations/achieved_goal").shuffle(seed=0).loader(batch_size=8)))
 
 
 def weighted() -> None:
 
-    next(iter(episodes().samples().weighted("rewards", abs).shuffle(seed=0).loader(batch_size=8)))
+    next(iter(episodes().steps().weighted("rewards", abs).shuffle(seed=0).loader(batch_size=8)))
 
 
 def normalized() -> None:
@@ -122,7 +122,7 @@ def normalized() -> None:
 
     data = episodes()
     scale = penstock.normalize(penstock.statistics(data), ["observations/observation", "actions"])
-    next(iter(data.samples().map(scale).loader(batch_size=8)))
+    next(iter(data.steps().map(scale).loader(batch_size=8)))
 
 
 def replay(**options: Any) -> None:
@@ -149,7 +149,7 @@ def opened(path: str) -> None:
     import penstock
 
     penstock.check(GOLDEN / path, deep=True)
-    next(iter(penstock.open(GOLDEN / path).samples().shuffle(seed=0).loader(batch_size=4)))
+    next(iter(penstock.open(GOLDEN / path).steps().shuffle(seed=0).loader(batch_size=4)))
 
 
 def converted() -> None:

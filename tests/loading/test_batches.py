@@ -95,7 +95,7 @@ def test_a_window_is_cut_greedily_from_its_longest_sample() -> None:
 def test_ramps_hold_from_their_positions_on() -> None:
     data = (
         penstock.from_arrays({"x": np.arange(40)}, [40])
-        .samples()
+        .steps()
         .apply(penstock.Batches([(0, 4), (10, 8), (60, 3)], sort=False))
     )
     loader = data.loader(threads=0)

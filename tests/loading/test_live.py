@@ -144,7 +144,7 @@ def test_explain_names_the_bottleneck_and_keeps_the_batches() -> None:
 
 
 def test_a_loader_is_copied_where_it_stands_and_counts_from_zero() -> None:
-    loader = penstock.from_arrays({"x": np.arange(9)}, lengths=[9]).samples().loader(3, threads=1)
+    loader = penstock.from_arrays({"x": np.arange(9)}, lengths=[9]).steps().loader(3, threads=1)
     next(iter(loader))
     loader.load_state_dict(loader.state_dict())
     again = pickle.loads(pickle.dumps(loader))
@@ -232,7 +232,7 @@ def test_metrics_are_those_of_the_pipeline_or_of_the_loader() -> None:
         loader = live.loader()
         list(loader)
         assert loader.stats.snapshot["stages"]["tensor_generator"]["counts"]["frames"] == STEPS
-    data = penstock.from_arrays({"x": np.arange(100)}, lengths=[100]).samples()
+    data = penstock.from_arrays({"x": np.arange(100)}, lengths=[100]).steps()
     for threads in (0, 2):
         loader = data.loader(10, threads=threads)
         list(loader)

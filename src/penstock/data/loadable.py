@@ -35,7 +35,7 @@ class Loadable:
 
     Example:
         >>> import numpy as np, penstock
-        >>> steps = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples()
+        >>> steps = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps()
         >>> [batch["x"].tolist() for batch in steps.loader(batch_size=4)]
         [[0, 1, 2, 3], [4, 5]]
     """
@@ -108,7 +108,7 @@ class Loadable:
 
         Example:
             >>> import numpy as np, penstock
-            >>> steps = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).samples()
+            >>> steps = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).steps()
             >>> [batch["rewards"].tolist() for batch in steps.loader(batch_size=4)]
             [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
             >>> [batch["rewards"].sum().item() for batch in steps.loader(batch_size=3, output="torch")]
