@@ -30,8 +30,8 @@ from penstock.data.loaded_episodes import DIGEST_BYTES, LoadedEpisodes, flattene
 from penstock.errors import ArgumentError, PlanError, suggestion
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.ordered_map import OrderedMap
-from penstock.formats.base.overlay import OverlaySource
 from penstock.formats.base.source import Source
+from penstock.formats.base.state import OverlaySource
 from penstock.plan.split import Split
 from penstock.plan.where import TakeEpisodes
 
