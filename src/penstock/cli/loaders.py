@@ -61,7 +61,7 @@ def find_plan(place: str, batch_size: int | None = None) -> Loader[Any]:
         raise PlanError(
             f"expected a loader, a MapDataset or a function that returns one at {place}, got {type(target).__name__}"
         )
-    return target
+    return cast(Loader[Any], target)
 
 
 def _named(place: str) -> Any:

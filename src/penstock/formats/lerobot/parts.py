@@ -33,7 +33,7 @@ from penstock.files import move, sync, write_atomic
 from penstock.formats.lerobot.creation import VIDEO_LIMIT, VIDEO_MB, json_bytes, tables_with, write_tables, write_tasks
 from penstock.formats.lerobot.episodes import EPISODES, episode_files, figures_of, read_tasks
 from penstock.formats.lerobot.info import FOLDER, INFO, STATS, Info, read_info
-from penstock.formats.lerobot.pending import MIB, Place
+from penstock.formats.lerobot.pending import MIB, FileNumber
 from penstock.formats.lerobot.stats import Figures, add_figures, column_figures, plain_figures
 
 TASKS = "task_index"
@@ -52,7 +52,7 @@ def join_datasets(parts: Sequence[Path], out: Path) -> None:
 class _VideoFile:
     """Files of parts that become one file of a camera, and their bytes."""
 
-    place: Place
+    place: FileNumber
     paths: list[Path] = field(default_factory=list[Path])
     indexes: list[PacketIndex] = field(default_factory=list[PacketIndex])
     size: int = 0
@@ -70,7 +70,7 @@ class _JoinedDataset:
         self._root = root
         filled = [info for info in infos if info.entries.get("total_episodes")]
         self._info = Info(root, "v3.0", infos[0].fps, infos[0].features, {}, (filled or infos)[0].entries)
-        self._last: dict[str, Place] = {}  # numbers of the last file of each kind
+        self._last: dict[str, FileNumber] = {}  # numbers of the last file of each kind
         self._videos: dict[str, _VideoFile] = {}  # the last file of each camera, which is not written yet
         self._video_bytes = int(self._info.entries.get(VIDEO_LIMIT, VIDEO_MB)) * MIB
         self._tasks: dict[str, int] = {}
@@ -117,7 +117,7 @@ class _JoinedDataset:
             table = table.set_column(table.schema.get_field_index(name), field, arrow().array(values, field.type))
         return table
 
-    def _move(self, part: Info, places: Mapping[Place, Place]) -> None:
+    def _move(self, part: Info, places: Mapping[FileNumber, FileNumber]) -> None:
         """Move data files of a part that are not moved yet."""
         for old, new in places.items():
             target = _file(self._info, "data", new)
@@ -135,7 +135,7 @@ class _JoinedDataset:
             columns[name] = [(k + new[place][1]) / part.fps for k, place in zip(frames, old, strict=True)]
         return columns
 
-    def _add_video(self, kind: str, path: Path) -> tuple[Place, int]:
+    def _add_video(self, kind: str, path: Path) -> tuple[FileNumber, int]:
         """Add a file to the last one of a camera, or begin another; return its numbers and the frames before."""
         last = self._videos.get(kind)
         moved = _file(self._info, kind, self._after(kind))  # by an earlier call, for no other file was added to it
@@ -162,7 +162,7 @@ class _JoinedDataset:
             join_videos(video.paths, video.indexes, self._info.fps, target)
 
     def _renumbered(
-        self, part: Info, table: Any, tasks: IntArray, places: Mapping[Place, Place]
+        self, part: Info, table: Any, tasks: IntArray, places: Mapping[FileNumber, FileNumber]
     ) -> dict[str, list[Any]]:
         """Write data files of a part with other numbers of tasks; return the figures of these numbers by column."""
         figures: dict[int, Figures] = {}
@@ -180,15 +180,15 @@ class _JoinedDataset:
         plain = [plain_figures({TASKS: each})[TASKS] for each in ordered]
         return {f"stats/{TASKS}/{figure}": [each[figure] for each in plain] for figure in plain[0]}
 
-    def _next(self, kind: str) -> Place:
+    def _next(self, kind: str) -> FileNumber:
         """Return the numbers of the next file of a kind, which is then the last."""
         self._last[kind] = self._after(kind)
         return self._last[kind]
 
-    def _after(self, kind: str) -> Place:
+    def _after(self, kind: str) -> FileNumber:
         """Return the numbers behind the last file of a kind."""
         last = self._last.get(kind)
-        return Place(0, 0) if last is None else last.after(self._info.chunks_size)
+        return FileNumber(0, 0) if last is None else last.after(self._info.chunks_size)
 
     def _count(self, table: Any, path: Path) -> None:
         """Count episodes and steps. Raises `FormatError` if they do not continue those before."""
@@ -215,19 +215,19 @@ class _JoinedDataset:
         sync(*(folder for folder, _, _ in os.walk(self._root)))
 
 
-def _places(table: Any, kind: str) -> list[Place]:
+def _places(table: Any, kind: str) -> list[FileNumber]:
     """Return the numbers of the file of each episode."""
     names = (f"{kind}/chunk_index", f"{kind}/file_index")
-    return [Place(*place) for place in zip(*(table.column(name).to_pylist() for name in names), strict=True)]
+    return [FileNumber(*place) for place in zip(*(table.column(name).to_pylist() for name in names), strict=True)]
 
 
-def _place_columns(kind: str, places: Sequence[Place]) -> dict[str, list[Any]]:
+def _place_columns(kind: str, places: Sequence[FileNumber]) -> dict[str, list[Any]]:
     """Return the columns with the numbers of the file of each episode."""
     chunks, files = zip(*places, strict=True)
     return {f"{kind}/chunk_index": list(chunks), f"{kind}/file_index": list(files)}
 
 
-def _file(info: Info, kind: str, place: Place) -> Path:
+def _file(info: Info, kind: str, place: FileNumber) -> Path:
     """Return the path of a data file, or of a video file of a camera."""
     if kind == "data":
         return info.data_file(**place._asdict())

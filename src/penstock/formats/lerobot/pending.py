@@ -36,16 +36,16 @@ from penstock.formats.lerobot.episodes import KEY, EpisodeEntry, VideoPlace, num
 from penstock.formats.lerobot.info import FOLDER, Info, read_json
 
 
-class Place(NamedTuple):
+class FileNumber(NamedTuple):
     """Numbers of a chunk and of a file in it, under the names that LeRobot gives them."""
 
     chunk_index: int
     file_index: int
 
-    def after(self, chunks_size: int) -> Place:
+    def after(self, chunks_size: int) -> FileNumber:
         """Return the numbers of the next file, in folders of at most `chunks_size` files."""
         full = self.file_index >= chunks_size - 1
-        return Place(self.chunk_index + 1, 0) if full else Place(self.chunk_index, self.file_index + 1)
+        return FileNumber(self.chunk_index + 1, 0) if full else FileNumber(self.chunk_index, self.file_index + 1)
 
     def entries(self, kind: str) -> dict[str, int]:
         """Return the entries of an episode in the metadata for its file of a kind."""
@@ -112,13 +112,13 @@ MIB = 1 << 20
 class JoinedFile:
     """A file of consecutive pending episodes."""
 
-    place: Place
+    place: FileNumber
     episodes: Sequence[PendingEpisode]
     indexes: Sequence[PacketIndex] = ()
 
 
 def data_groups(
-    episodes: Sequence[PendingEpisode], limit: float, first: Place, chunks_size: int
+    episodes: Sequence[PendingEpisode], limit: float, first: FileNumber, chunks_size: int
 ) -> Iterator[JoinedFile]:
     """Divide episodes into data files."""
     file = JoinedFile(first, ())
@@ -132,7 +132,7 @@ def data_groups(
 
 
 def video_groups(
-    name: str, episodes: Sequence[PendingEpisode], limit: float, first: Place, chunks_size: int
+    name: str, episodes: Sequence[PendingEpisode], limit: float, first: FileNumber, chunks_size: int
 ) -> Iterator[JoinedFile]:
     """Divide episodes into video files of a camera. Episodes that were encoded in another way begin a file."""
     file, size = JoinedFile(first, ()), 0.0
@@ -228,5 +228,5 @@ def undo_journal(info: Info, known: set[Path]) -> None:
     (info.root / JOURNAL).unlink(missing_ok=True)
 
 
-def _read_place(place: Any) -> Place:
-    return Place(number(place[0]), number(place[1]))
+def _read_place(place: Any) -> FileNumber:
+    return FileNumber(number(place[0]), number(place[1]))

@@ -71,9 +71,9 @@ from penstock.formats.lerobot.info import (
 from penstock.formats.lerobot.pending import (
     JOURNAL,
     MIB,
+    FileNumber,
     JoinedFile,
     PendingEpisode,
-    Place,
     begin_journal,
     data_groups,
     lacks_video_info,
@@ -305,14 +305,14 @@ class LeRobotWriter(Writer):
             self._tasks += new
             write_tasks(self._root, self._tasks)
 
-    def _next_file(self, folder: str) -> Place:
+    def _next_file(self, folder: str) -> FileNumber:
         """Return chunk and file number behind the numbers of the existing files in a folder."""
-        places: list[Place] = []
+        places: list[FileNumber] = []
         for path in (self._root / folder).glob("chunk-*/file-*"):
             chunk, file = path.parent.name.removeprefix("chunk-"), path.stem.removeprefix("file-")
             if chunk.isdigit() and file.isdigit():
-                places.append(Place(int(chunk), int(file)))
-        return max(places).after(self._info.chunks_size) if places else Place(0, 0)
+                places.append(FileNumber(int(chunk), int(file)))
+        return max(places).after(self._info.chunks_size) if places else FileNumber(0, 0)
 
     def _remove_leftovers(self) -> None:
         """Remove what a killed writer left: joined files, and pending files of episodes that metadata name."""
@@ -415,7 +415,7 @@ def _read_statistics(info: Info) -> dict[str, Figures]:
     return {name: {figure: np.asarray(value) for figure, value in figures.items()} for name, figures in stored.items()}
 
 
-def _row(episode: PendingEpisode, place: Mapping[str, Any], start: int, number: Place) -> dict[str, Any]:
+def _row(episode: PendingEpisode, place: Mapping[str, Any], start: int, number: FileNumber) -> dict[str, Any]:
     """Return the row of an episode in the metadata of episodes, with its columns in LeRobot's order."""
     entry = episode.entry
     described = {"episode_index": entry.index, "tasks": list(entry.tasks), "length": entry.length}

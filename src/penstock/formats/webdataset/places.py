@@ -143,7 +143,7 @@ def gathered(buffers: Sequence[ByteArray], buffer: IntArray, offset: IntArray, w
 class _ArchivesAndDecoded(Sequence[ByteArray]):
     """Archives that are mapped when they are read, and the decoded values of a column behind the last one."""
 
-    def __init__(self, archives: FilesOnDemand, decoded: ByteArray) -> None:
+    def __init__(self, archives: FilesOnDemand[ByteArray], decoded: ByteArray) -> None:
         self._archives, self._decoded = archives, decoded
 
     def __len__(self) -> int:
