@@ -51,8 +51,10 @@ def dataset(steps: int) -> penstock.EpisodeDataset:
 def whole_column(data: penstock.EpisodeDataset, function: penstock.EpisodeFunction) -> None:
     """Compute all values, in ranges, as the first batch does."""
     source = data.with_column("derived", function, memory=1 << 40).source
-    out, zero = np.empty(data.steps, np.float32), np.zeros(1, np.int64)
-    source.read_array("derived", penstock.Selection(zero, zero, zero + data.steps, zero, (1, data.steps)), out)
+    out, zero = np.empty(data.total_steps, np.float32), np.zeros(1, np.int64)
+    source.read_array(
+        "derived", penstock.Selection(zero, zero, zero + data.total_steps, zero, (1, data.total_steps)), out
+    )
 
 
 def batches(samples: penstock.MapDataset) -> None:
@@ -80,7 +82,7 @@ def print_functions(data: penstock.EpisodeDataset) -> None:
     }
     print(f"{'function':32}{'M steps a CPU second':>24}")
     for name, function in functions.items():
-        rate = data.steps / cpu_seconds(partial(whole_column, data, function))
+        rate = data.total_steps / cpu_seconds(partial(whole_column, data, function))
         claim = "" if name != "returns_to_go" else f"   claim: {CLAIM_STEPS / 1e6:.0f}"
         print(f"{name:32}{rate / 1e6:>24.1f}{claim}")
         figures.record("_".join(re.findall(r"\w+", name)), rate, "/s")
@@ -92,9 +94,11 @@ def print_samples(data: penstock.EpisodeDataset) -> None:
     four = one.with_column("advantages", penstock.advantages(0.99, 0.95))
     four = four.with_column("left", penstock.steps_to_end()).with_column("t", penstock.timesteps())
     samples = {
-        "without derived columns": data.windows(WINDOW).select(*columns),
-        "with returns_to_go": one.windows(WINDOW).select(*columns, "returns"),
-        "with four derived columns": four.windows(WINDOW).select(*columns, "returns", "advantages", "left", "t"),
+        "without derived columns": data.windows(WINDOW).select_columns(*columns),
+        "with returns_to_go": one.windows(WINDOW).select_columns(*columns, "returns"),
+        "with four derived columns": four.windows(WINDOW).select_columns(
+            *columns, "returns", "advantages", "left", "t"
+        ),
     }
     seconds = {name: cpu_seconds(partial(batches, dataset)) / BATCH / BATCHES for name, dataset in samples.items()}
     seconds["episode read whole for each"] = cpu_seconds(partial(episodes_read_whole, data, 5000)) / 5000

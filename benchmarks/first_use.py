@@ -104,7 +104,7 @@ def returns() -> None:
     import penstock
 
     data = episodes().with_column("returns", penstock.returns_to_go())
-    next(iter(penstock.Loader(data.samples().shuffle(seed=0), batch_size=8)))
+    next(iter(penstock.Loader(data.steps().shuffle(seed=0), batch_size=8)))
 
 
 def goals() -> None:
@@ -112,9 +112,7 @@ def goals() -> None:
 
     next(
         iter(
-            penstock.Loader(
-                episodes().samples().goals(column="observations/achieved_goal").shuffle(seed=0), batch_size=8
-            )
+            penstock.Loader(episodes().steps().goals(column="observations/achieved_goal").shuffle(seed=0), batch_size=8)
         )
     )
 
@@ -122,7 +120,7 @@ def goals() -> None:
 def weighted() -> None:
     import penstock
 
-    next(iter(penstock.Loader(episodes().samples().weighted("rewards", abs).shuffle(seed=0), batch_size=8)))
+    next(iter(penstock.Loader(episodes().steps().weighted("rewards", abs).shuffle(seed=0), batch_size=8)))
 
 
 def normalized() -> None:
@@ -130,7 +128,7 @@ def normalized() -> None:
 
     data = episodes()
     scale = penstock.normalize(penstock.statistics(data), ["observations/observation", "actions"])
-    next(iter(penstock.Loader(data.samples().map(scale), batch_size=8)))
+    next(iter(penstock.Loader(data.steps().map(scale), batch_size=8)))
 
 
 def replay(**options: Any) -> None:
@@ -157,7 +155,7 @@ def opened(path: str) -> None:
     import penstock
 
     penstock.check(GOLDEN / path, deep=True)
-    next(iter(penstock.Loader(penstock.open(GOLDEN / path).samples().shuffle(seed=0), batch_size=4)))
+    next(iter(penstock.Loader(penstock.open(GOLDEN / path).steps().shuffle(seed=0), batch_size=4)))
 
 
 def converted() -> None:

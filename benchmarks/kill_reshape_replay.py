@@ -90,7 +90,7 @@ def stream(folder: Path) -> MapDataset:
     """The whole chain, from what lies in the folder."""
     parts: dict[str, MapDataset] = {}
     for seed, (name, _, _) in enumerate(KINDS):
-        data = penstock.open(folder / name).where("good == 1")
+        data = penstock.open(folder / name).filter("good == 1")
         parts[name] = data.windows(16, stride=16, pad="zero").shuffle(seed)
     return penstock.mix(parts, WEIGHTS, label=None).pack(64).shuffle(7)
 

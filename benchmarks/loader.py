@@ -46,7 +46,7 @@ def line(what: str, value: str, note: str = "") -> None:
 
 def records(n: int) -> penstock.MapDataset:
     columns = {"x": np.arange(n, dtype="i4"), "y": np.arange(n, dtype="i4")}
-    return penstock.from_arrays(columns, lengths=[1000] * (n // 1000)).samples().shuffle(seed=0)
+    return penstock.from_arrays(columns, lengths=[1000] * (n // 1000)).steps().shuffle(seed=0)
 
 
 def windows(steps: int) -> penstock.MapDataset:
@@ -112,7 +112,7 @@ def resume() -> None:
     """10^9 samples in 10^6 episodes: seek, and the first batch."""
     data = (
         penstock.EpisodeDataset(Flat({"x": penstock.Field(np.dtype("i1"))}, np.arange(0, 10**9 + 1, 1000)))
-        .samples()
+        .steps()
         .shuffle(seed=0)
     )
     state = penstock.Loader(data, BATCH).state_dict()

@@ -255,7 +255,7 @@ def measure(kind: str, reference: Reference, folder: Path, scale: float, seconds
             "episodes/s",
             "" if kind == "image" else ">= 30 k",
         )
-        flat = data.samples(next_observations=True).shuffle(seed=0)
+        flat = data.transitions().shuffle(seed=0)
         windows = data.windows(16).shuffle(seed=0)
         for threads in (1, 2):
             yield Row(

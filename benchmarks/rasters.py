@@ -91,8 +91,8 @@ def measure(folder: Path, map_type: str, source: L5KitSource, scenes: Scenes, ro
 
     data, small = (EgoDataset(config(map_type), source, raster, image_type=kind) for kind in ("float32", "uint8"))
     works: dict[str, Callable[[], Any]] = {
-        "dataset": lambda: data.batch(frames),
-        "dataset8": lambda: small.batch(frames),
+        "dataset": lambda: data[frames],
+        "dataset8": lambda: small[frames],
         "uint8": lambda: raster.rasterize_batch(scenes, views, out),
         "float32": lambda: raster.rasterize_batch(scenes, views, floats),
         "1 thread": lambda: raster.rasterize_batch(scenes, views, out),

@@ -81,7 +81,7 @@ def pairs(paths: list[Path], **options: object) -> tuple[float, float, float]:
 
     begin = time.perf_counter()
     data = [
-        penstock.open(path, format="webdataset", **options).windows(2).select("observations").shuffle(seed=i)
+        penstock.open(path, format="webdataset", **options).windows(2).select_columns("observations").shuffle(seed=i)
         for i, path in enumerate(paths)
     ]
     opened = time.perf_counter() - begin

@@ -121,7 +121,7 @@ def dataset(columns: dict[str, np.ndarray], windows: bool) -> Any:
     count = len(columns["action"])
     if windows:
         return penstock.from_arrays(columns, lengths=[EPISODE] * (count // EPISODE)).windows(STEPS).shuffle(SEED)
-    return penstock.from_arrays(columns, lengths=[count]).samples().shuffle(SEED)
+    return penstock.from_arrays(columns, lengths=[count]).steps().shuffle(SEED)
 
 
 def ours(data: Any) -> Iterable[Any]:

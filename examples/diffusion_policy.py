@@ -87,7 +87,7 @@ class Policy(nn.Module):
 def chunks(data: penstock.EpisodeDataset) -> penstock.MapDataset:
     """At each step, the last observations and the next actions. Beyond the ends is the nearest row."""
     ranges = {"observations": (1 - SEEN, 1), "actions": (0, CHUNK)}
-    return data.windows(1, pad="repeat", columns=ranges).select("observations", "actions")
+    return data.windows(1, pad="repeat", columns=ranges).select_columns("observations", "actions")
 
 
 def train(policy: Policy, windows: penstock.MapDataset, updates: int) -> list[float]:
@@ -95,7 +95,7 @@ def train(policy: Policy, windows: penstock.MapDataset, updates: int) -> list[fl
     torch.set_num_threads(1)  # the fastest for networks this small
     optimizer, losses = torch.optim.Adam(policy.parameters(), lr=1e-3), list[float]()
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
-    for batch in TorchLoader(penstock.Loader(windows.shuffle(seed=0).nominal(256 * updates), batch_size=256)):
+    for batch in TorchLoader(penstock.Loader(windows.shuffle(seed=0).with_epoch_length(256 * updates), batch_size=256)):
         loss = policy.loss(batch)
         optimizer.zero_grad()
         loss.backward()

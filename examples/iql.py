@@ -99,7 +99,7 @@ def train(
     stats = penstock.statistics(data, ["observations", "actions"])
     both = {"observations": "observations", "next_observations": "observations"}
     scale = penstock.normalize(stats, {**both, "actions": "actions"})
-    samples = data.samples(next_observations=True).map(scale).shuffle(seed=0).nominal(256 * updates)
+    samples = data.transitions().map(scale).shuffle(seed=0).with_epoch_length(256 * updates)
     torch.manual_seed(0)
     torch.set_num_threads(1)  # the fastest for networks this small
     learner = Learner()

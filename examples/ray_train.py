@@ -51,7 +51,7 @@ def record(path: Path, episodes: int) -> None:
 def samples(path: Path, updates: int) -> penstock.MapDataset:
     """Transitions with the numbers of their episode and step, as one epoch of all updates."""
     data = penstock.open(path)
-    return data.samples(next_observations=True).with_row_numbers().shuffle(seed=0).nominal(BATCH * updates)
+    return data.transitions().with_row_numbers().shuffle(seed=0).with_epoch_length(BATCH * updates)
 
 
 def train(config: dict[str, Any]) -> None:

@@ -95,7 +95,7 @@ def toy(episodes: int = 20, steps: int = 30) -> penstock.EpisodeDataset:
 
 
 def main() -> None:
-    pairs = toy().sample_with(TargetPairs("temporal", 2, last=True)).shuffle(seed=0)
+    pairs = toy().apply(TargetPairs("temporal", 2, last=True)).shuffle(seed=0)
     augmented = pairs.map(CropAndFlip(4, "context"), seed=1).map(CropAndFlip(4, "target"), seed=2)
     augmented = augmented.map(Seeded(erased, "context"), seed=3)
     print(augmented)

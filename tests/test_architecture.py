@@ -189,17 +189,6 @@ def test_imports_point_one_way(package: str) -> None:
 # Circles between modules, imports for type checkers and inside functions counted. Entries are only removed.
 CIRCLES = {
     frozenset({"penstock.core.episode", "penstock.core.episode_picture"}),
-    frozenset(
-        {
-            "penstock.data.map_dataset",
-            "penstock.data.origin",
-            "penstock.data.plan_drawing",
-            "penstock.data.plan_picture",
-            "penstock.data.planned_rows",
-            "penstock.data.sample_blocks",
-            "penstock.data.scan",
-        }
-    ),
     frozenset({"penstock_live.chunk_sources", "penstock_live.open_source", "penstock_live.splitter"}),
     frozenset({"penstock.plan.pack", "penstock.plan.packed"}),
     frozenset({"penstock.replay.batches", "penstock.replay.replay"}),

@@ -53,7 +53,7 @@ def test_crops_and_flips_are_those_of_one_image_at_a_time(transforms: dict[str, 
 
 
 def test_a_transform_that_draws_from_torch_is_seeded_by_the_row(transforms: dict[str, Any]) -> None:
-    data = penstock.from_arrays({"x": np.zeros((30, 4), np.float32)}, lengths=[30]).samples()
+    data = penstock.from_arrays({"x": np.zeros((30, 4), np.float32)}, lengths=[30]).steps()
 
     def noise(row: torch.Tensor) -> torch.Tensor:
         return row + torch.rand(4)

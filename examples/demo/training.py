@@ -38,8 +38,8 @@ def samples(task: Task, data: penstock.EpisodeDataset) -> penstock.MapDataset:
     `[n, 1, ...]`. The first steps of an episode see its first observation repeated.
     """
     recent = {"observations": (1 - task.history, 1)}
-    windows = data.where(task.worth).windows(1, pad="repeat", columns=recent)
-    return windows.select("observations", "actions").shuffle(seed=0)
+    windows = data.filter(task.worth).windows(1, pad="repeat", columns=recent)
+    return windows.select_columns("observations", "actions").shuffle(seed=0)
 
 
 class Training:

@@ -64,8 +64,8 @@ from .formats.memory import MemorySource as MemorySource
 from .loading.loader import Loader as Loader
 from .plan.batched import Batches as Batches
 from .plan.delta_timestamps import DeltaTimestamps as DeltaTimestamps
+from .plan.epoch_length import EpochLength as EpochLength
 from .plan.goals import Goals as Goals
-from .plan.nominal import Nominal as Nominal
 from .plan.pack import Pack as Pack
 from .plan.pairs import Pairs as Pairs
 from .plan.repeat import Repeat as Repeat

@@ -20,7 +20,7 @@ loader = penstock.Loader(data.windows(4).shuffle(seed=0), batch_size=8)
 on_device = TorchLoader(loader)
 
 def build():
-    return penstock.Loader(data.samples(), batch_size=8)
+    return penstock.Loader(data.steps(), batch_size=8)
 
 class Trainer:
     loader = loader
@@ -67,7 +67,7 @@ def test_the_rows_of_a_batch_as_a_table(call, train, recording):
 
 def test_modules_and_functions_are_found_too(call, train, recording, monkeypatch):
     monkeypatch.syspath_prepend(str(train.parent))
-    samples = penstock.open(recording).samples()
+    samples = penstock.open(recording).steps()
     mine = str(next(iter(penstock.Loader(samples, batch_size=3))).ticket)
     answer = call("why", mine, "train:build", "--json")
     assert [row["first_row"] for row in answer.json["rows"]] == [0, 1, 2]

@@ -244,7 +244,7 @@ def test_functions_of_the_user_raise_what_they_raise() -> None:
 
 
 def numbers() -> penstock.MapDataset:
-    return penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples()
+    return penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps()
 
 
 HUGE: Any = 1 << 80
@@ -254,7 +254,7 @@ ODD: list[Any] = [None, 5.5, "x", [], {}, [[[]]], {"position": []}, float("nan")
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 def test_states_of_any_kind_are_state_errors(odd: Any) -> None:
     loader = penstock.Loader(numbers(), batch_size=4, threads=0)
-    batched = penstock.Loader(numbers().iterate(2).rebatch(3), threads=0)
+    batched = penstock.Loader(penstock.IterDataset.of(numbers(), 2).rebatch(3), threads=0)
     next(iter(batched))
     for taker in (loader, batched):
         good = taker.state_dict()
@@ -304,7 +304,7 @@ def test_a_function_that_fails_while_a_state_is_resumed_is_not_blamed_on_the_sta
             raise AttributeError("mine")
         return {"x": columns["x"] * 2}
 
-    data = numbers().iterate(4).flat_map(double).rebatch(3)
+    data = penstock.IterDataset.of(numbers(), 4).flat_map(double).rebatch(3)
     iterator = iter(data)
     assert next(iterator)["x"].tolist() == [0, 2, 4]
     state = iterator.state_dict()

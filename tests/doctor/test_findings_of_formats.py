@@ -119,7 +119,7 @@ def metadata_found(format: str, folder: Path) -> set[str]:
             columns = dict(zip(spec, (rows, rows[:4], np.arange(4.0), ends, ends & False), strict=True))
             source = MemorySource.from_episodes([penstock.Episode(spec, columns, 0, entries)], metadata)
             data = penstock.EpisodeDataset(source)
-            data = data.take([]) if name == "no-episodes" and wrong else data
+            data = data[[]] if name == "no-episodes" and wrong else data
             how = {"format": format, "options": GENERAL[format], "certificate": False, "allow_empty": True}
             try:
                 penstock.convert(data, path, **how)

@@ -141,7 +141,7 @@ def test_a_part_has_no_statistics_of_all_episodes(tmp_path: Path) -> None:
     figures = {"min": [0.0], "max": [5.0], "mean": [2.5], "count": [6]}
     source = MemorySource(spec, {"rewards": rewards}, np.array([0, 3, 6]), {"statistics": {"rewards": figures}})
     data = penstock.EpisodeDataset(source)
-    for name, chosen in (("all", data), ("part", data.take([1]))):
+    for name, chosen in (("all", data), ("part", data[[1]])):
         penstock.convert(chosen, tmp_path / name)
         with penstock.open(tmp_path / name) as stored:
             assert ("statistics" in stored.metadata) == (name == "all")

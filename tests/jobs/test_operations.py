@@ -76,7 +76,7 @@ def test_check_of_damaged_data(recording: Path, tmp_path: Path) -> None:
 def test_statistics_of_chosen_episodes(recording: Path, tmp_path: Path) -> None:
     arguments = {"location": str(recording), "episodes": "3:80", "columns": ["pixels"], "by": "task"}
     result = worked("stats", arguments, tmp_path)
-    data = penstock.open(recording).take(range(3, 80))
+    data = penstock.open(recording)[3:80]
     assert result == penstock.statistics(data, ["pixels"], by="task")
 
 

@@ -93,7 +93,7 @@ def test_a_window_is_cut_greedily_from_its_longest_sample() -> None:
 
 
 def test_ramps_hold_from_their_positions_on() -> None:
-    data = penstock.from_arrays({"x": np.arange(40)}, [40]).samples().batches([(0, 4), (10, 8), (60, 3)], sort=False)
+    data = penstock.from_arrays({"x": np.arange(40)}, [40]).steps().batches([(0, 4), (10, 8), (60, 3)], sort=False)
     loader = Loader(data, threads=0)
     assert [batch.n for batch in loader] == [4, 4, 2, 8, 8, 8, 6]
     assert [batch.n for batch in loader] == [8, 8, 4, 3, 3, 3, 3, 3, 3, 2]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.data import MapDataset
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.loading import Loader
 
@@ -22,7 +23,7 @@ SIZES = {"a": 17, "b": 40, "c": 5, "d": 29}
 def part(name: str, seed: int = 3) -> MapDataset:
     """Samples that say their part and number, in another order every epoch."""
     first = 1000 * sorted(SIZES).index(name)
-    return penstock.from_arrays({"x": np.arange(SIZES[name]) + first}, [SIZES[name]]).samples().shuffle(seed)
+    return penstock.from_arrays({"x": np.arange(SIZES[name]) + first}, [SIZES[name]]).steps().shuffle(seed)
 
 
 def mixed(weights: Mapping[str, Any], stop: Any = "never", **options: Any) -> MapDataset:
@@ -49,7 +50,7 @@ def check_parts(rows: list[int]) -> None:
     """Each part was read in its order from its first sample on, so none is lost or repeated within an epoch of it."""
     for name in SIZES:
         mine = [x for x in rows if x // 1000 == sorted(SIZES).index(name)]
-        assert mine == part(name).batch(np.arange(len(mine)))["x"].tolist()
+        assert mine == planned_samples(part(name)).at(np.arange(len(mine)))["x"].tolist()
 
 
 WEIGHTS = st.dictionaries(st.sampled_from(sorted(SIZES)), st.integers(1, 9), min_size=1)
@@ -141,7 +142,7 @@ def test_tickets_from_before_stay_explainable() -> None:
 
 def test_mixes_below_other_columns_functions_and_epoch_lengths() -> None:
     def chain(weights: Mapping[str, Any], length: int) -> MapDataset:
-        data = mixed(weights).nominal(length).select("x")
+        data = mixed(weights).with_epoch_length(length).select_columns("x")
         return data.map(lambda columns: {"x": columns["x"] + 1, "source": columns["source"]})
 
     first = Loader(chain({"a": 1, "b": 1}, 10), 5, threads=0)
@@ -197,7 +198,7 @@ def test_what_cannot_be_continued_is_refused() -> None:
     assert "mix" not in alone.state_dict()
     with pytest.raises(StateError, match="not one of a mix that could be continued"):
         Loader(mixed({"a": 1}), 7).load_state_dict(alone.state_dict(), changed="continue")
-    steady = mixed({"a": 17}, stop=17).where(lambda columns: columns["x"] >= 0)
+    steady = mixed({"a": 17}, stop=17).filter(lambda columns: columns["x"] >= 0)
     with pytest.raises(StateError, match=r"can be made again .* Take.* before they are mixed"):
         Loader(steady, 7).load_state_dict(state, changed="continue")
     with pytest.raises(PlanError, match="changed to be one of"):
@@ -212,7 +213,7 @@ def test_what_cannot_be_continued_is_refused() -> None:
 
 def test_passes_count_over_a_change_of_weights() -> None:
     """A part that may be read twice gives the rest of both passes after the change, and tickets stay explainable."""
-    few, many = (penstock.from_arrays({"x": np.arange(n) + first}, [n]).samples() for n, first in ((10, 0), (500, 100)))
+    few, many = (penstock.from_arrays({"x": np.arange(n) + first}, [n]).steps() for n, first in ((10, 0), (500, 100)))
     parts = {"few": few, "many": many}
     loader = penstock.Loader(penstock.mix(parts, [1, 1], stop=100, max_repeats={"few": 2}), batch_size=30)
     first = next(iter(loader))
@@ -231,7 +232,7 @@ ABOVE: dict[str, tuple[Any, int]] = {  # a transform above a mix of 30 samples a
     "shuffle": (lambda data: data.shuffle(7), 6),
     "blocks": (lambda data: data.shuffle(7, block=3, pool=2), 6),
     "sorted batches": (lambda data: data.batches(5, seed=2), 6),
-    "shuffled and numbered": (lambda data: data.shuffle(7).nominal(30).select("x"), 6),
+    "shuffled and numbered": (lambda data: data.shuffle(7).with_epoch_length(30).select_columns("x"), 6),
     "two epochs": (lambda data: data.shuffle(7).repeat(2), 12),
 }
 
@@ -252,7 +253,7 @@ def test_orders_above_a_mix_are_continued_at_the_end_of_an_epoch(name: str, epoc
     rows += taken(later, batches)
     for part_name in "abd":
         mine = sorted(x for x in rows if x // 1000 == sorted(SIZES).index(part_name))
-        assert mine == sorted(part(part_name).batch(np.arange(len(mine)))["x"].tolist())
+        assert mine == sorted(planned_samples(part(part_name)).at(np.arange(len(mine)))["x"].tolist())
     again = loader({"a": 2, "b": 1, "d": 3})
     again.load_state_dict(stored(later))
     assert stored(again) == stored(later)
@@ -292,7 +293,7 @@ def test_packs_of_a_mix_are_continued_at_the_end_of_an_epoch() -> None:
 def test_orders_that_keep_the_one_of_the_mix_are_continued_anywhere(ordered: Any) -> None:
     def loader(weights: Mapping[str, Any]) -> Loader:
         data = ordered(mixed(weights, stop=60))
-        return Loader(data, None if "sort=False" in str(data.chain) else 5, threads=0)
+        return Loader(data, None if "sort=False" in repr(data) else 5, threads=0)
 
     first = loader({"a": 1, "b": 2})
     rows = taken(first, 3)
@@ -303,7 +304,9 @@ def test_orders_that_keep_the_one_of_the_mix_are_continued_anywhere(ordered: Any
 
 def test_shards_of_a_mix_are_continued_together() -> None:
     def shards(weights: Mapping[str, Any]) -> list[Loader]:
-        return [Loader(mixed(weights).nominal(90).shard(i, 3), 5, threads=0, rank=0, world=1) for i in range(3)]
+        return [
+            Loader(mixed(weights).with_epoch_length(90).shard(i, 3), 5, threads=0, rank=0, world=1) for i in range(3)
+        ]
 
     first, later = shards({"a": 1, "b": 2}), shards({"a": 2, "b": 1, "c": 1})
     each = [taken(loader, 2) for loader in first]

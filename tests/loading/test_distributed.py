@@ -22,7 +22,7 @@ from penstock.loading.torch import TorchLoader
 
 rank, world, meeting, state, batches = sys.argv[1:]
 torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=int(rank), world_size=int(world))
-data = penstock.from_arrays({"x": np.arange(1000)}, lengths=[1000]).samples().shuffle(seed=7)
+data = penstock.from_arrays({"x": np.arange(1000)}, lengths=[1000]).steps().shuffle(seed=7)
 loader = penstock.Loader(data, 70, threads=1)
 if state != "-":
     loader.load_state_dict(json.loads(state))
@@ -40,7 +40,7 @@ print(json.dumps({"rows": rows, "state": loader.state_dict(), "positions": ranks
 
 
 def dataset() -> MapDataset:
-    return from_arrays({"x": np.arange(1000)}, lengths=[1000]).samples().shuffle(seed=7)
+    return from_arrays({"x": np.arange(1000)}, lengths=[1000]).steps().shuffle(seed=7)
 
 
 def processes(folder: Path, world: int, state: Any, batches: int) -> list[Any]:

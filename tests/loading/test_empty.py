@@ -14,6 +14,7 @@ import penstock
 from penstock.cli.main import app
 from penstock.core.ragged import Ragged
 from penstock.data import EpisodeDataset, MapDataset, from_arrays
+from penstock.data.map_dataset import planned_samples
 from penstock.data.mix import mix
 from penstock.errors import DataError, PlanError
 from penstock.loading import Loader
@@ -31,27 +32,33 @@ def no_episodes() -> EpisodeDataset:
 
 SHORT = r"no episode is as long as 5,000 steps; the longest has 5"
 EMPTY: dict[str, tuple[Callable[[], MapDataset], str]] = {
-    "no episodes": (lambda: no_episodes().samples(), "the dataset has no episodes"),
+    "no episodes": (lambda: no_episodes().steps(), "the dataset has no episodes"),
     "long windows": (lambda: data().windows(5000), SHORT),
     "far ahead": (lambda: data().windows(2, columns={"x": (0, 30)}), "as long as 30 steps; the longest has 5"),
     "pairs": (lambda: data().pairs(9), "no episode is as long as 10 steps; the longest has 5"),
-    "padded": (lambda: data().take([1]).windows(2, pad="zero"), "as long as 1 step; the longest has 0"),
-    "where": (lambda: data().where("total_steps > 9").windows(2), r"Where\(.*> 9.* keeps none of 4 episodes"),
+    "padded": (lambda: data()[[1]].windows(2, pad="zero"), "as long as 1 step; the longest has 0"),
+    "where": (lambda: data().filter("total_steps > 9").windows(2), r"Where\(.*> 9.* keeps none of 4 episodes"),
     "where twice": (
-        lambda: data().where("id > 1").where("id < 1").where("id == 0").samples(),
+        lambda: data().filter("id > 1").filter("id < 1").filter("id == 0").steps(),
         r"Where\(.*id < 1.* keeps none of 2 episodes",
     ),
     "split": (data().split(1.0, 0.0)[1].sequences, r"Split\(.* keeps none of 4 episodes"),
     "shard": (
-        lambda: data().samples().shuffle().shard(20, 24),
+        lambda: data().steps().shuffle().shard(20, 24),
         r"Shard\(index=20, count=24\) keeps none of 12 samples",
     ),
-    "condition": (lambda: data().samples().where(lambda c: c["x"] > 99).shuffle(), "where.* keeps none of 12 samples"),
-    "far below": (lambda: data().windows(5000).shuffle().repeat(3).nominal(7).select("x").shard(0, 2), SHORT),
-    "packs of nothing": (lambda: data().where("id > 7").sequences().pack(6), "keeps none of 4 episodes"),
-    "packs of empties": (lambda: data().take([1, 1]).sequences().pack(6), "packs none of 2 samples: each is empty"),
+    "condition": (
+        lambda: data().steps().filter(lambda c: c["x"] > 99).shuffle(),
+        "filter.* keeps none of 12 samples",
+    ),
+    "far below": (
+        lambda: data().windows(5000).shuffle().repeat(3).with_epoch_length(7).select_columns("x").shard(0, 2),
+        SHORT,
+    ),
+    "packs of nothing": (lambda: data().filter("id > 7").sequences().pack(6), "keeps none of 4 episodes"),
+    "packs of empties": (lambda: data()[[1, 1]].sequences().pack(6), "packs none of 2 samples: each is empty"),
     "packs that drop": (
-        lambda: data().take([0, 2]).sequences().pack(2, overlong="drop").shuffle(),
+        lambda: data()[[0, 2]].sequences().pack(2, overlong="drop").shuffle(),
         "packs none of 2 samples: .* too long",
     ),
 }
@@ -62,7 +69,7 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "TorchDataset": lambda d, **options: TorchDataset(d, 4, **options),
     "TorchSamples": TorchSamples,
     "TorchStream": lambda d, **options: TorchStream(d, 4, **options),
-    "iterate": lambda d, **options: d.iterate(4, **options),
+    "iterate": lambda d, **options: penstock.IterDataset.of(d, 4, **options),
 }
 
 
@@ -74,7 +81,7 @@ def test_an_empty_plan_says_why(name: str) -> None:
     with pytest.raises(PlanError, match=rf"expected at least one batch, got none: .*{why}.*; allow_empty=True"):
         Loader(dataset, 4)
     with pytest.raises(PlanError, match=why):
-        dataset.batch(np.arange(2))
+        planned_samples(dataset).at(np.arange(2))
     with pytest.raises(PlanError, match=why):
         dataset.plan.resolve(np.arange(2))
 
@@ -109,7 +116,7 @@ def test_an_empty_dataset_in_a_mix_is_named() -> None:
 @pytest.mark.parametrize("threads", [0, 1])
 def test_a_stream_that_ends_without_a_sample(threads: int) -> None:
     def filtered(least: int) -> Any:
-        return data().samples().iterate(4).filter(lambda c: c["x"] > least)
+        return penstock.IterDataset.of(data().steps(), 4).filter(lambda c: c["x"] > least)
 
     for stream in (filtered(99), filtered(99).rebatch(2)):
         with pytest.raises(PlanError, match="a stream that ended without one; check its filters"):
@@ -133,7 +140,7 @@ def _end_of(stream: Any) -> dict[str, Any]:
 
 def test_nothing_is_converted_without_a_word(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"expected episodes to convert, got none: Where\(.* keeps none of 4 episodes"):
-        penstock.convert(data().where("total_steps > 9"), tmp_path / "out")
+        penstock.convert(data().filter("total_steps > 9"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
     assert penstock.convert(no_episodes(), tmp_path / "out", allow_empty=True).episodes == 0
     with penstock.open(tmp_path / "out") as empty:
@@ -162,4 +169,4 @@ def test_data_of_another_format_are_named(tmp_path: Path) -> None:
 
 def test_ragged_episodes_without_values_are_samples() -> None:
     rows = Ragged.from_rows([np.zeros(0, np.int64)] * 3)
-    assert len(list(Loader(from_arrays({"tokens": rows}, lengths=[3]).samples(), 2))) == 2
+    assert len(list(Loader(from_arrays({"tokens": rows}, lengths=[3]).steps(), 2))) == 2

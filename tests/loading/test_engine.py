@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import penstock
 from penstock.core.ragged import Ragged
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import WorkerError
@@ -22,7 +23,7 @@ from penstock.loading.ticket import Batch
 
 
 def dataset(n: int = 50_000, width: int = 1) -> MapDataset:
-    return from_arrays({"x": np.arange(n * width).reshape(n, width)}, lengths=[n]).samples()
+    return from_arrays({"x": np.arange(n * width).reshape(n, width)}, lengths=[n]).steps()
 
 
 def test_no_more_jobs_are_begun_than_fit_in_memory() -> None:
@@ -58,7 +59,7 @@ def test_the_first_job_is_one_batch_and_later_ones_are_blocks() -> None:
 
 def test_ragged_rows_are_bounded_by_what_was_measured() -> None:
     rows = [np.zeros(10_000, np.uint8)] * 500
-    data = from_arrays({"image": Ragged.from_rows(rows)}, lengths=[500]).samples()
+    data = from_arrays({"image": Ragged.from_rows(rows)}, lengths=[500]).steps()
     source = Loader(data, 10, threads=0, memory=4_000_000)._cursor.source
     jobs = source.jobs({"position": 0})
     next(jobs).run()
@@ -154,6 +155,6 @@ def test_memory_of_consumed_batches_is_used_again() -> None:
 
 
 def test_streams_end_however_much_was_asked_in_advance() -> None:
-    make: Callable[[], Loader] = lambda: Loader(dataset(100).iterate(10), threads=4, prefetch=30)  # noqa: E731
+    make: Callable[[], Loader] = lambda: Loader(penstock.IterDataset.of(dataset(100), 10), threads=4, prefetch=30)  # noqa: E731
     loader = make()
     assert [len(list(loader)) for _ in range(2)] == [10, 10]

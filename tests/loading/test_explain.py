@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import penstock
 from penstock.core.columns import Columns
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import PlanError
@@ -51,7 +52,7 @@ def test_every_stage_is_measured_and_the_state_stays():
 
 
 def test_streams_and_short_epochs_are_measured_too():
-    told = Loader(dataset(60).iterate(7), threads=0).explain(batches=3)
+    told = Loader(penstock.IterDataset.of(dataset(60), 7), threads=0).explain(batches=3)
     assert [stage.name for stage in told.stages] == ["blocks"]
     short = Loader(dataset(60), 100, drop_last=False, threads=0)
     assert short.explain().stages[0].samples % 57 == 0  # whole epochs

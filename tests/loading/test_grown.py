@@ -12,6 +12,7 @@ import penstock
 from penstock.core.episode import Episode
 from penstock.core.spec import Field, Spec
 from penstock.data import MapDataset
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.loading import Loader
@@ -40,7 +41,7 @@ def grow(path: Path, lo: int = 4, hi: int = 6) -> None:
 
 
 def dataset(path: Path, extra: bool = False) -> MapDataset:
-    data = penstock.open(path).where("total_steps > 2").windows(2).shuffle(seed=3)
+    data = penstock.open(path).filter("total_steps > 2").windows(2).shuffle(seed=3)
     return data.map(lambda c: {"x": c["x"] * 2}, seed=None) if extra else data
 
 
@@ -64,7 +65,7 @@ def stopped(path: Path, batches: int) -> tuple[dict, list[int], list[int]]:
 
 def epoch(path: Path, number: int) -> list[int]:
     data = dataset(path)
-    return data.batch(np.arange(number * len(data), (number + 1) * len(data)))["x"][:, 0].tolist()
+    return planned_samples(data).at(np.arange(number * len(data), (number + 1) * len(data)))["x"][:, 0].tolist()
 
 
 def test_growth_is_refused_with_a_message_that_names_both_ways_on(store):
@@ -191,7 +192,7 @@ def test_other_data_and_damaged_counts_stay_errors(store):
 
 def test_a_dataset_that_cannot_say_what_it_was_refuses():
     def dataset(n: int) -> MapDataset:
-        return penstock.from_arrays({"x": np.arange(n)}, lengths=[2] * (n // 2)).samples()
+        return penstock.from_arrays({"x": np.arange(n)}, lengths=[2] * (n // 2)).steps()
 
     state = Loader(dataset(8), 2).state_dict()
     with pytest.raises(StateError, match="same data"):

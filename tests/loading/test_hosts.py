@@ -63,7 +63,7 @@ def stored() -> penstock.EpisodeDataset:
 
 def samples(data: penstock.EpisodeDataset) -> MapDataset:
     """Shuffled samples, some 16 batches an epoch, so that a run has epochs that end within a batch."""
-    return data.samples().shuffle(seed=3).repeat(3).map(with_noise, seed=5)
+    return data.steps().shuffle(seed=3).repeat(3).map(with_noise, seed=5)
 
 
 def with_noise(columns: dict[str, np.ndarray], keys: np.ndarray) -> dict[str, np.ndarray]:

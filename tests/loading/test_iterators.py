@@ -16,6 +16,7 @@ import pytest
 
 import penstock
 from penstock.data import MapDataset, from_arrays
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.loading import Loader
 from penstock.loading.jax import JaxLoader
@@ -25,11 +26,11 @@ N = 100
 
 
 def dataset() -> MapDataset:
-    return from_arrays({"x": np.arange(N)}, lengths=[N]).samples().shuffle(seed=0)
+    return from_arrays({"x": np.arange(N)}, lengths=[N]).steps().shuffle(seed=0)
 
 
 def epoch(number: int) -> list[int]:
-    return dataset().batch(np.arange(number * N, (number + 1) * N))["x"].tolist()
+    return planned_samples(dataset()).at(np.arange(number * N, (number + 1) * N))["x"].tolist()
 
 
 LOADERS: dict[str, Callable[[], Any]] = {
@@ -176,11 +177,11 @@ def test_an_error_before_the_first_batch_costs_no_epoch():
 
 
 def test_streams_begin_again_and_endless_ones_go_on():
-    blocks = Loader(dataset().iterate(10), threads=1)
+    blocks = Loader(penstock.IterDataset.of(dataset(), 10), threads=1)
     rows(islice(blocks, 3))
     assert rows([blocks.peek()]) == epoch(0)[:10]
     assert rows(blocks) == epoch(0)
-    endless = Loader(dataset().iterate(10, epochs=None).rebatch(20), threads=1)
+    endless = Loader(penstock.IterDataset.of(dataset(), 10, epochs=None).rebatch(20), threads=1)
     assert rows(islice(endless, 6)) + rows(islice(endless, 4)) == epoch(0) + epoch(1)
     endless.set_epoch(7)
     assert rows(islice(endless, 1)) == epoch(2)[:20]

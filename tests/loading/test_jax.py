@@ -29,7 +29,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 rank, address = int(sys.argv[1]), sys.argv[2]
 jax.distributed.initialize(address, num_processes=2, process_id=rank)
-data = penstock.from_arrays({"x": np.arange(60, dtype="f4")}, lengths=[60]).samples().shuffle(seed=7)
+data = penstock.from_arrays({"x": np.arange(60, dtype="f4")}, lengths=[60]).steps().shuffle(seed=7)
 sharding = NamedSharding(Mesh(np.array(jax.devices()), "rows"), PartitionSpec("rows"))
 loader = JaxLoader(penstock.Loader(data, 8, drop_last=True, threads=1), sharding)
 shapes, rows = [], []
@@ -42,7 +42,7 @@ print(json.dumps({"shapes": shapes, "rows": rows, "found": loader.loader.ranks.o
 
 def dataset() -> MapDataset:
     columns = {"observations": {"x": np.arange(61, dtype="f4")}, "a": np.arange(60, dtype="i4")}
-    return from_arrays(columns, lengths=[60]).samples().shuffle(seed=7)
+    return from_arrays(columns, lengths=[60]).steps().shuffle(seed=7)
 
 
 def sharding() -> NamedSharding:

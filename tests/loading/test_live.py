@@ -144,7 +144,7 @@ def test_explain_names_the_bottleneck_and_keeps_the_batches() -> None:
 
 
 def test_a_loader_is_copied_where_it_stands_and_counts_from_zero() -> None:
-    loader = Loader(penstock.from_arrays({"x": np.arange(9)}, lengths=[9]).samples(), 3, threads=1)
+    loader = Loader(penstock.from_arrays({"x": np.arange(9)}, lengths=[9]).steps(), 3, threads=1)
     next(iter(loader))
     loader.load_state_dict(loader.state_dict())
     again = pickle.loads(pickle.dumps(loader))
@@ -231,7 +231,7 @@ def test_metrics_are_those_of_the_pipeline_or_of_the_loader() -> None:
         loader = Loader(live)
         list(loader)
         assert loader.metrics()["stages"]["tensor_generator"]["counts"]["frames"] == STEPS
-    data = penstock.from_arrays({"x": np.arange(100)}, lengths=[100]).samples()
+    data = penstock.from_arrays({"x": np.arange(100)}, lengths=[100]).steps()
     for threads in (0, 2):
         loader = Loader(data, 10, threads=threads)
         list(loader)

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock
 from penstock.data import MapDataset, from_arrays
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError, WorkerError
 from penstock.loading import Loader
 from tests.threads import threads_before, wait_for_others
@@ -18,7 +20,7 @@ N = 10_000
 
 
 def dataset(seed: int = 0, n: int = N) -> MapDataset:
-    return from_arrays({"x": np.arange(n)}, lengths=[n]).samples().shuffle(seed=seed)
+    return from_arrays({"x": np.arange(n)}, lengths=[n]).steps().shuffle(seed=seed)
 
 
 def taken(loader: Loader, batches: int | None = None) -> list[int]:
@@ -46,7 +48,7 @@ def test_epochs_follow_one_another_in_new_orders():
     first, second = taken(loader), taken(loader)
     assert first != second
     assert sorted(first) == sorted(second) == list(range(N))
-    assert second == dataset().batch(np.arange(N, 2 * N))["x"].tolist()
+    assert second == planned_samples(dataset()).at(np.arange(N, 2 * N))["x"].tolist()
 
 
 @settings(max_examples=25, deadline=None)
@@ -71,7 +73,7 @@ def test_resume_with_another_batch_size_and_drop_last():
     rest = dataset()[:]["x"].tolist()
     assert before + after == rest[: len(before) + len(after)]
     assert N - len(before) - len(after) < 77
-    assert taken(second)[:5] == dataset().batch(np.arange(N, N + 5))["x"].tolist()
+    assert taken(second)[:5] == planned_samples(dataset()).at(np.arange(N, N + 5))["x"].tolist()
 
 
 def test_a_rest_smaller_than_a_batch_is_dropped_and_the_next_epoch_begins():
@@ -79,8 +81,8 @@ def test_a_rest_smaller_than_a_batch_is_dropped_and_the_next_epoch_begins():
     taken(first, 3)
     second = Loader(dataset(n=100), 40, threads=1, drop_last=True)
     second.load_state_dict(first.state_dict())
-    assert taken(second) == dataset(n=100).batch(np.arange(100, 180))["x"].tolist()
-    assert taken(second) == dataset(n=100).batch(np.arange(200, 280))["x"].tolist()
+    assert taken(second) == planned_samples(dataset(n=100)).at(np.arange(100, 180))["x"].tolist()
+    assert taken(second) == planned_samples(dataset(n=100)).at(np.arange(200, 280))["x"].tolist()
     small = Loader(dataset(n=100), 400, drop_last=True, allow_empty=True)
     assert taken(small) == taken(small) == []
 
@@ -116,7 +118,7 @@ def test_an_error_in_a_worker_reaches_the_caller_and_the_state_stays(threads):
             raise ValueError("a bad row")
         return columns
 
-    data = from_arrays({"x": np.arange(N)}, lengths=[N]).samples().map(fail)
+    data = from_arrays({"x": np.arange(N)}, lengths=[N]).steps().map(fail)
     loader = Loader(data, 100, threads=threads)
     gc.collect()  # pipelines in cycles end in threads of their own
     before = threading.active_count()
@@ -141,7 +143,7 @@ def test_leaving_the_loop_ends_the_threads():
 
 
 def test_batches_that_are_larger_than_the_job_bound():
-    wide = from_arrays({"x": np.zeros((600, 60_000))}, lengths=[600]).samples()
+    wide = from_arrays({"x": np.zeros((600, 60_000))}, lengths=[600]).steps()
     assert [b.n for b in Loader(wide, 500, threads=1)] == [500, 100]
 
 
@@ -155,7 +157,7 @@ def test_stats_count_what_was_given():
 
 def test_an_iter_dataset_is_loaded_in_order_and_resumed():
     def stream():
-        blocks = dataset().iterate(64, epochs=1).filter(lambda c: c["x"] % 5 == 0)
+        blocks = penstock.IterDataset.of(dataset(), 64, epochs=1).filter(lambda c: c["x"] % 5 == 0)
         return blocks.rebatch(50)
 
     whole = taken(Loader(stream(), threads=0))
@@ -175,9 +177,9 @@ def test_impossible_arguments():
     with pytest.raises(PlanError):
         Loader(dataset(), 4, prefetch=0)
     with pytest.raises(PlanError, match="rebatch"):
-        Loader(dataset().iterate(4), 4)
+        Loader(penstock.IterDataset.of(dataset(), 4), 4)
     with pytest.raises(TypeError, match="no length"):
-        len(Loader(dataset().iterate(4)))
+        len(Loader(penstock.IterDataset.of(dataset(), 4)))
 
 
 def test_an_empty_dataset_that_is_allowed_is_an_empty_loop():

@@ -16,7 +16,7 @@ N = 3 * PLAN_BLOCK
 
 
 def dataset() -> MapDataset:
-    return from_arrays({"x": np.arange(N)}, lengths=[N]).samples()
+    return from_arrays({"x": np.arange(N)}, lengths=[N]).steps()
 
 
 class Ahead:

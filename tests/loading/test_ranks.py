@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock
 from penstock.data import MapDataset, from_arrays
 from penstock.data.mix import mix
 from penstock.errors import PlanError
@@ -28,7 +29,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def dataset() -> MapDataset:
-    return from_arrays({"x": np.arange(20)}, lengths=[20]).samples()
+    return from_arrays({"x": np.arange(20)}, lengths=[20]).steps()
 
 
 def process(rank: int, world: int, initialised: bool = True) -> SimpleNamespace:
@@ -112,8 +113,8 @@ def test_impossible_ranks():
     ):
         with pytest.raises(PlanError, match=text):
             Loader(dataset(), 8, **given_)
-    with pytest.raises(PlanError, match=r"shard\(1, 2\) before iterate"):
-        Loader(dataset().iterate(4), rank=1, world=2)
+    with pytest.raises(PlanError, match=r"call shard\(1, 2\) first"):
+        Loader(penstock.IterDataset.of(dataset(), 4), rank=1, world=2)
 
 
 def test_ray_train_tells_the_rank(monkeypatch):
@@ -134,7 +135,7 @@ def test_weighted_means_of_ranks_average_to_the_mean_of_the_batch(adapter, sampl
     from penstock.loading.jax import JaxLoader
     from penstock.loading.torch import TorchLoader, TorchStream
 
-    data = from_arrays({"x": np.arange(samples, dtype="f8") ** 2}, lengths=[samples]).samples()
+    data = from_arrays({"x": np.arange(samples, dtype="f8") ** 2}, lengths=[samples]).steps()
 
     def batches(rank: int) -> list[Any]:
         if adapter == "stream":

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import penstock
 from penstock.containers.tar import END, member
 from penstock.core.turns import ForkSafeLock
 from penstock.data import MapDataset, from_arrays
@@ -27,16 +28,16 @@ N = 3000
 
 
 def samples(n: int = N) -> MapDataset:
-    return from_arrays({"x": np.arange(n)}, lengths=[n]).samples()
+    return from_arrays({"x": np.arange(n)}, lengths=[n]).steps()
 
 
 ITERATORS: dict[str, Callable[[], Iterator[Any]]] = {
     "in the caller": lambda: iter(Loader(samples(), 7, threads=0)),
     "threads": lambda: iter(Loader(samples(), 7, threads=3, prefetch=5)),
     "handed over": lambda: Loader(samples(), 7, threads=2).through(lambda batch: batch, ahead=2),
-    "blocks": lambda: iter(Loader(samples().iterate(7), threads=1)),
+    "blocks": lambda: iter(Loader(penstock.IterDataset.of(samples(), 7), threads=1)),
     "stream": lambda: iter(TorchStream(samples(), 7)),
-    "iterate": lambda: iter(samples().iterate(7).filter(lambda c: c["x"] >= 0).rebatch(11)),
+    "iterate": lambda: iter(penstock.IterDataset.of(samples(), 7).filter(lambda c: c["x"] >= 0).rebatch(11)),
 }
 
 
@@ -237,12 +238,12 @@ def test_threads_of_a_closed_iterator_stop_between_two_batches_of_a_slow_functio
 
 AT_EXIT = """
 import threading, numpy as np
-from penstock.data import from_arrays
+from penstock.data import IterDataset, from_arrays
 from penstock.loading import Loader
-data = from_arrays({"x": np.arange(500_000)}, lengths=[500_000]).samples()
+data = from_arrays({"x": np.arange(500_000)}, lengths=[500_000]).steps()
 loader = Loader(data, 50, threads=2, prefetch=4)
 shared = iter(loader)
-keep = [shared, loader.through(lambda batch: batch, ahead=2), iter(Loader(data.iterate(50), threads=1))]
+keep = [shared, loader.through(lambda batch: batch, ahead=2), iter(Loader(IterDataset.of(data, 50), threads=1))]
 keep.append(keep)
 for iterator in keep[:3]:
     next(iterator)

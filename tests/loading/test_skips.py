@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import PlanError, StateError
 from penstock.loading import Loader, Ticket
@@ -16,7 +17,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)).map(lambda r
 
 
 def dataset(n: int = 40) -> MapDataset:
-    return from_arrays({"k": np.arange(n)}, lengths=[n]).samples()
+    return from_arrays({"k": np.arange(n)}, lengths=[n]).steps()
 
 
 @given(RANGES)
@@ -120,5 +121,5 @@ def test_what_cannot_be_skipped():
     with pytest.raises(TypeError):
         loader.skip((0.5, 3))
     with pytest.raises(PlanError, match="IterDataset"):
-        Loader(dataset().iterate(4)).skip((0, 4))
+        Loader(penstock.IterDataset.of(dataset(), 4)).skip((0, 4))
     assert loader.state_dict()["skipped"] == []

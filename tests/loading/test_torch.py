@@ -13,9 +13,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+import penstock
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.data import from_arrays
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.files.shared_log import SharedLog
 from penstock.loading import Loader
@@ -39,7 +41,7 @@ N = 1000
 
 
 def dataset(seed: int = 0):
-    return from_arrays({"observations": {"x": np.arange(N + 1.0)}, "a": np.arange(N)}, [N]).samples().shuffle(seed=seed)
+    return from_arrays({"observations": {"x": np.arange(N + 1.0)}, "a": np.arange(N)}, [N]).steps().shuffle(seed=seed)
 
 
 EXPECTED = dataset()[:]["a"].tolist()
@@ -71,7 +73,7 @@ def test_the_torch_loader_is_the_loader():
     loader = TorchLoader(Loader(dataset(), 64), device="cpu")
     assert len(loader) == 16
     assert rows(loader) == EXPECTED
-    assert rows(loader) == dataset().batch(np.arange(N, 2 * N))["a"].tolist()
+    assert rows(loader) == planned_samples(dataset()).at(np.arange(N, 2 * N))["a"].tolist()
 
 
 @pytest.mark.parametrize("stop", [1, 5, 15])
@@ -86,7 +88,7 @@ def test_the_torch_loader_resumes_at_the_batch_the_consumer_has(stop):
     second = TorchLoader(Loader(dataset(), 64, threads=0))
     second.load_state_dict(first.state_dict())
     assert seen + rows(second) == EXPECTED
-    assert rows(first) == dataset().batch(np.arange(N, 2 * N))["a"].tolist()
+    assert rows(first) == planned_samples(dataset()).at(np.arange(N, 2 * N))["a"].tolist()
     with pytest.raises(StateError):
         TorchLoader(Loader(dataset(1), 64)).load_state_dict(first.state_dict())
 
@@ -97,7 +99,7 @@ def test_data_loader_over_batches(workers):
     assert rows(batches) == EXPECTED
     assert next(iter(batches))["observations"]["x"].dtype == torch.float64
     later = TorchDataset(dataset(), 64, epoch=1)
-    assert rows(later[b] for b in range(len(later))) == dataset().batch(np.arange(N, 2 * N))["a"].tolist()
+    assert rows(later[b] for b in range(len(later))) == planned_samples(dataset()).at(np.arange(N, 2 * N))["a"].tolist()
     with pytest.raises(IndexError):
         later[16]
 
@@ -119,7 +121,7 @@ def test_a_stream_resumes_through_its_iterator():
 
 def test_epochs_of_a_stream_count_on_and_can_be_set():
     stream = TorchStream(dataset(), 64)
-    second, third = (dataset().batch(np.arange(e * N, (e + 1) * N))["a"].tolist() for e in (1, 2))
+    second, third = (planned_samples(dataset()).at(np.arange(e * N, (e + 1) * N))["a"].tolist() for e in (1, 2))
     assert [rows(stream), rows(stream)] == [EXPECTED, second]
     stream.set_epoch(2)
     assert rows(stream) == third
@@ -127,7 +129,7 @@ def test_epochs_of_a_stream_count_on_and_can_be_set():
 
 
 def epoch(number: int) -> list[int]:
-    return dataset().batch(np.arange(number * N, (number + 1) * N))["a"].tolist()
+    return planned_samples(dataset()).at(np.arange(number * N, (number + 1) * N))["a"].tolist()
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -366,7 +368,7 @@ def test_batches_of_tensors_carry_tickets_through_workers():
     assert through == tickets
     copied = pickle.loads(pickle.dumps(Tensors({"a": torch.ones(1)}, tickets[0])))
     assert (copied.ticket, copied["a"].item()) == (tickets[0], 1.0)
-    blocks = TorchLoader(Loader(dataset().iterate(64)))
+    blocks = TorchLoader(Loader(penstock.IterDataset.of(dataset(), 64)))
     assert next(iter(blocks)).ticket is None
 
 

@@ -37,17 +37,17 @@ def both(cut: Callable[[EpisodeDataset], MapDataset]) -> MapDataset:
 
 
 PLANS: dict[str, Callable[[], MapDataset]] = {
-    "steps": lambda: episodes().samples().shuffle(seed=2),
+    "steps": lambda: episodes().steps().shuffle(seed=2),
     "windows": lambda: episodes().windows(3, stride=2),
     "padded": lambda: episodes().windows(4, past=1, pad="zero").shuffle(seed=1),
     "repeated": lambda: episodes().windows(6, past=2, pad="repeat"),
     "pairs": lambda: episodes().pairs(2).repeat(2),
-    "filtered": lambda: episodes().where("total_steps > 4").windows(2).shuffle(seed=4),
+    "filtered": lambda: episodes().filter("total_steps > 4").windows(2).shuffle(seed=4),
     "sequences": lambda: episodes().sequences(),
     "packed": lambda: episodes().sequences().pack(12).shuffle(seed=1),
-    "mixed": lambda: both(lambda e: e.samples().shuffle(seed=1)),
+    "mixed": lambda: both(lambda e: e.steps().shuffle(seed=1)),
     "mixed packs": lambda: both(lambda e: e.sequences()).pack(20),
-    "packs mixed": lambda: both(lambda e: e.where("total_steps > 0").sequences().pack(12)),
+    "packs mixed": lambda: both(lambda e: e.filter("total_steps > 0").sequences().pack(12)),
 }
 
 
@@ -100,7 +100,7 @@ def test_segments_shares_and_parts_of_a_packed_mix():
 
 
 def test_shares_that_change_are_those_at_the_position():
-    one, two = episodes().samples(), episodes(1).samples()
+    one, two = episodes().steps(), episodes(1).steps()
     data = mix([one, mix({"p": two, "q": two}, [1, 3])], [(0, [1, 1]), (10, [1, 4])], stop=40).shuffle(seed=3)
     why = Loader(data, 40).why(Ticket(0, 40, data.plan.fingerprint[:8]))
     place = data.plan.positions(np.arange(40))
@@ -113,7 +113,7 @@ def test_shares_that_change_are_those_at_the_position():
 
 
 def test_another_column_is_asked_for_by_name():
-    data = episodes().samples(next_observations=True)
+    data = episodes().transitions()
     loader = Loader(data, 6, threads=0)
     batch = next(iter(loader))
     for column in ("observations", "next_observations"):
@@ -139,7 +139,7 @@ def test_values_of_documents_are_rows_of_their_episode():
 
 
 def test_skipped_positions_are_listed_and_marked():
-    loader = Loader(episodes().samples(), 4, threads=0)
+    loader = Loader(episodes().steps(), 4, threads=0)
     ticket = next(iter(loader)).ticket
     loader.skip((1, 3))
     table = loader.why(ticket).table
@@ -149,7 +149,7 @@ def test_skipped_positions_are_listed_and_marked():
 
 
 def test_a_ticket_of_too_many_samples_is_refused_unless_most_are_skipped():
-    data = episodes().samples()
+    data = episodes().steps()
     loader = Loader(data, 4, threads=0)
     huge = Ticket(0, (1 << 32) - 1, data.plan.fingerprint[:8])
     with pytest.raises(StateError, match="at most 4194304 samples"):
@@ -159,8 +159,8 @@ def test_a_ticket_of_too_many_samples_is_refused_unless_most_are_skipped():
 
 
 def test_a_foreign_ticket_names_both_plans():
-    loader = Loader(episodes().samples(), 4)
-    other = next(iter(Loader(episodes().samples().shuffle(), 4))).ticket
+    loader = Loader(episodes().steps(), 4)
+    other = next(iter(Loader(episodes().steps().shuffle(), 4))).ticket
     mine = next(iter(loader)).ticket
     with pytest.raises(StateError) as error:
         loader.why(other)
@@ -173,7 +173,7 @@ def test_the_printed_table_names_the_file_and_leaves_out_what_says_nothing(tmp_p
     with ColumnsWriter.create(tmp_path / "store", source.spec) as writer:
         for episode in source.episodes():
             writer.write(episode)
-    loader = Loader(EpisodeDataset(ColumnsSource(tmp_path / "store")).samples(), 80, threads=0)
+    loader = Loader(EpisodeDataset(ColumnsSource(tmp_path / "store")).steps(), 80, threads=0)
     text = str(loader.why(next(iter(loader)).ticket))
     assert "store" in text
     assert "segment" not in text

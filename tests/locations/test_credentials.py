@@ -77,7 +77,7 @@ def test_credentials_are_in_no_text_and_no_file(
         merged = penstock.open([url, tmp_path / "local" / "run"], storage_options=OPTIONS)
         told += [repr(merged), str(merged.metadata)]
         actions = {
-            "read": lambda: data.samples()[:],
+            "read": lambda: data.steps()[:],
             "open": lambda: penstock.open(url, storage_options=OPTIONS),
             "list": lambda: penstock.open(url.replace("run", "run/*"), storage_options=OPTIONS),
             "write": lambda: penstock.convert(data, secret(site, "third"), storage_options=OPTIONS),
@@ -107,7 +107,7 @@ def test_credentials_are_in_no_text_and_no_file(
     ]
     for given in broken:
         with pytest.raises((OSError, ValueError, TypeError)) as caught:
-            penstock.open(given).samples()[:]
+            penstock.open(given).steps()[:]
         told.append(texts(caught.value).replace("open(given)", ""))
     for command in (["info", url], ["info", "--json", url], ["stats", url], ["check", url], ["show", url]):
         told.append(

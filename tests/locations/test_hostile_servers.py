@@ -391,7 +391,7 @@ def test_an_epoch_over_a_cache_that_another_process_deletes(site: Site, cache: P
     )
 
     def epoch(remote: penstock.EpisodeDataset, delete_at: int) -> None:
-        both = [penstock.Loader(d.samples().shuffle(seed=1), batch_size=20, threads=0) for d in (remote, data)]
+        both = [penstock.Loader(d.steps().shuffle(seed=1), batch_size=20, threads=0) for d in (remote, data)]
         for number, (found, wanted) in enumerate(zip(*both, strict=True)):
             assert np.array_equal(found["observations/x"], wanted["observations/x"])
             if number == delete_at:

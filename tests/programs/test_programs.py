@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import penstock
 from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError
 from penstock.loading.loader import Loader
 from penstock.plan.batched import BatchedPlan
@@ -67,14 +69,14 @@ def check(node: Node, seed: int) -> None:
     assert again.fingerprint == data.fingerprint
     if plan.empty:
         with pytest.raises(PlanError):
-            data.batch(np.zeros(1, np.int64))
+            planned_samples(data).at(np.zeros(1, np.int64))
         return
     check_epochs(node)
     if _runs_out(node):
         return
     flat = node.sequence(0, plan.start(_first_full(node) + EPOCHS))
     k = np.array([rng.randrange(len(flat)) for _ in range(30)])
-    assert [key(r) for r in records_of(data.batch(k))] == [key(flat[i]) for i in k]
+    assert [key(r) for r in records_of(planned_samples(data).at(k))] == [key(flat[i]) for i in k]
     part = slice(rng.randint(-9, 9), rng.randint(-9, 30), rng.choice([-3, -1, 1, 2, 10**20]))
     assert records_of(data[part]) == node.records(0)[part]
     lengths = plan.lengths(k)[next(read.view for read in plan.reads if read.name == "x")]
@@ -163,7 +165,7 @@ def check_tickets(node: Node, rng: Random) -> None:
     """What `why` says of a batch are the rows that it has."""
     planned = isinstance(node.data.plan, BatchedPlan)
     loader = Loader(node.data, None if planned else rng.randint(1, 9), rank=0, world=1, threads=0)
-    bases = [EpisodeDataset(source).samples()[:]["x"].tolist() for source in node.data.sources]
+    bases = [EpisodeDataset(source).steps()[:]["x"].tolist() for source in node.data.sources]
     for batch in loader:
         table = loader.why(str(batch.ticket), "x").table
         lines = zip(*(table[name].tolist() for name in ("source", "first_row", "rows")), strict=True)
@@ -174,12 +176,12 @@ def check_tickets(node: Node, rng: Random) -> None:
 def check_iteration(node: Node, again: Any, rng: Random) -> None:
     """Blocks of any size are the epochs in order, and a state goes on anywhere."""
     size, plan = rng.randint(1, 9), node.data.plan
-    iterator = iter(node.data.iterate(size, epochs=2).rebatch(rng.randint(1, 9)))
+    iterator = iter(penstock.IterDataset.of(node.data, size, epochs=2).rebatch(rng.randint(1, 9)))
     found: list[str] = []
     for _ in range(rng.randint(0, 4)):
         found += map(key, records_of(next(iterator, Columns({}, 0))))
     state = json.loads(json.dumps(iterator.state_dict()))
-    other = iter(again.iterate(size, epochs=2).rebatch(rng.randint(1, 9)))
+    other = iter(penstock.IterDataset.of(again, size, epochs=2).rebatch(rng.randint(1, 9)))
     other.load_state_dict(state)
     for block in other:
         found += map(key, records_of(block))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.data.map_dataset import planned_samples
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.loading.ticket import Ticket
 from penstock.replay.batches import ReplayBatches
@@ -19,7 +20,7 @@ PRIORITIES = penstock.PrioritizedSampler(1.0)
 
 def offline(n: int = 40) -> penstock.MapDataset:
     source = penstock.MemorySource.from_episodes(episodes([n], first=500))
-    return penstock.EpisodeDataset(source).sample_with(penstock.Steps(next_observations=True)).shuffle(seed=4)
+    return penstock.EpisodeDataset(source).apply(penstock.Steps(next_observations=True)).shuffle(seed=4)
 
 
 def test_a_loader_gives_the_batches_of_a_loop() -> None:
@@ -75,7 +76,7 @@ def test_shares_are_exact_at_every_prefix(size: int, share: float) -> None:
         assert batch.n == size
         assert sorted(batch["source"].tolist()) == batch["source"].tolist()
         assert (batch["task"][:own] == 0).all()
-        rows = data.batch(np.arange(other, other + size - own))
+        rows = planned_samples(data).at(np.arange(other, other + size - own))
         assert batch["actions"][own:].tolist() == rows["actions"].tolist()
         assert (batch["weights"][own:] == 1).all()
         online, other = online + own, other + size - own
@@ -87,7 +88,7 @@ def test_shares_are_exact_at_every_prefix(size: int, share: float) -> None:
 
 def test_an_offline_dataset_needs_the_same_outputs() -> None:
     replay = filled(penstock.Replay(None, 1000), [30])
-    data = penstock.from_arrays({"rewards": np.ones(3)}, lengths=[3]).samples()
+    data = penstock.from_arrays({"rewards": np.ones(3)}, lengths=[3]).steps()
     with pytest.raises(penstock.PlanError, match=r"expected the outputs .* of the replay in the offline dataset"):
         next(iter(replay.batches(4, offline=data)))
 
@@ -97,7 +98,7 @@ def test_an_offline_dataset_needs_the_same_outputs() -> None:
 def test_an_offline_dataset_needs_the_dtypes_and_shapes_of_the_replay(size: int, rewards: Any, got: str) -> None:
     replay = penstock.Replay(None, 100)
     replay.write(penstock.from_arrays({"rewards": np.arange(4, dtype="i4")}, [4])[0])
-    batches = iter(replay.batches(size, offline=penstock.from_arrays({"rewards": rewards}, [3]).samples(), share=0.25))
+    batches = iter(replay.batches(size, offline=penstock.from_arrays({"rewards": rewards}, [3]).steps(), share=0.25))
     with pytest.raises(penstock.PlanError, match=rf"expected int32 rows of shape \(\) for 'rewards' .*{got}"):
         _ = [next(batches) for _ in range(4)]
 

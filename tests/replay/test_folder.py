@@ -321,7 +321,7 @@ def test_files_of_old_episodes_are_removed(tmp_path: Path) -> None:
     row = sum(each.row_bytes for each in SPEC.values())
     assert max(sizes) < 3 * 150 * row
     data = penstock.open(tmp_path / "bounded")
-    assert 150 <= data.steps < 150 + 12
+    assert 150 <= data.total_steps < 150 + 12
     assert [len(each) for each in data] == lengths[-len(data) :]
     again = Replay(tmp_path / "bounded", 100, sampler=penstock.PrioritizedSampler(1.0), seed=1)
     again.load_state_dict(states[119])

@@ -13,6 +13,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from penstock.data import MapDataset, from_arrays
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.loading import Loader
 from penstock.loading.torch import TorchLoader, TorchStream
@@ -23,11 +24,11 @@ N = 60
 
 
 def dataset() -> MapDataset:
-    return from_arrays({"x": np.arange(N)}, lengths=[N]).samples().shuffle(seed=0)
+    return from_arrays({"x": np.arange(N)}, lengths=[N]).steps().shuffle(seed=0)
 
 
 def epoch(number: int) -> list[int]:
-    return dataset().batch(np.arange(number * N, (number + 1) * N))["x"].tolist()
+    return planned_samples(dataset()).at(np.arange(number * N, (number + 1) * N))["x"].tolist()
 
 
 def rows(batches: Any) -> list[int]:

@@ -73,7 +73,7 @@ def split(
                 place = Path(convert(part, out / name, format=to).out)
             else:
                 place = _curation(Path(located.paths[0]), name, part)
-            written.append({"name": name, "episodes": len(part), "steps": part.steps, "path": str(place)})
+            written.append({"name": name, "episodes": len(part), "steps": part.total_steps, "path": str(place)})
     if as_json:
         print_json({"parts": written})
         return

@@ -90,7 +90,7 @@ def split(
         part = _in_order(_joined(group, _numbers(when)), when, counts)
         if time in data.spec:
             _warn_of_overlaps(part, when, _values(data, time, last=True), list(shares))
-    return {name: data.take(np.flatnonzero(part == number)) for number, name in enumerate(shares)}
+    return {name: data[np.flatnonzero(part == number)] for number, name in enumerate(shares)}
 
 
 def _warn_of_overlaps(part: IntArray, begin: AnyArray, end: AnyArray, names: Sequence[str]) -> None:

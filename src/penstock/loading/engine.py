@@ -83,7 +83,7 @@ class LoaderIterator(Iterator[T]):
 
     Example:
         >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples()
+        >>> data = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps()
         >>> batches = iter(penstock.Loader(data, batch_size=4))
         >>> type(batches).__name__, next(batches)["x"].tolist()
         ('LoaderIterator', [0, 1, 2, 3])

@@ -72,7 +72,7 @@ class Explanation:
 
     Example:
         >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"x": np.zeros((1000, 8))}, lengths=[1000]).samples()
+        >>> data = penstock.from_arrays({"x": np.zeros((1000, 8))}, lengths=[1000]).steps()
         >>> explanation = penstock.Loader(data, batch_size=100, threads=1).explain(8)
         >>> explanation.bottleneck.name in {stage.name for stage in explanation.stages}
         True

@@ -114,7 +114,7 @@ class JaxLoader(Adapter[JaxArrays]):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-        >>> [float(batch["rewards"].sum()) for batch in JaxLoader(Loader(data.samples(), batch_size=3))]
+        >>> [float(batch["rewards"].sum()) for batch in JaxLoader(Loader(data.steps(), batch_size=3))]
         [3.0, 12.0]
     """
 

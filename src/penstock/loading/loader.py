@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core.boundary import loading_state
 from penstock.data.iter_dataset import IterDataset
-from penstock.data.map_dataset import MapDataset, require_samples
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.plan_picture import PlanPicture
 from penstock.errors import PlanError
 from penstock.flow.limits import PrefetchLimits
@@ -78,7 +78,7 @@ class Loader:
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-        >>> loader = Loader(data.samples(), batch_size=4, threads=1)
+        >>> loader = Loader(data.steps(), batch_size=4, threads=1)
         >>> [batch["rewards"].tolist() for batch in loader]
         [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
         >>> loader.state_dict()["position"]
@@ -155,7 +155,7 @@ class Loader:
 
         Example:
             >>> import numpy as np, penstock
-            >>> loader = Loader(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), batch_size=4)
+            >>> loader = Loader(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps(), batch_size=4)
             >>> loader.peek()["x"].tolist(), [batch["x"].tolist() for batch in loader]
             ([0, 1, 2, 3], [[0, 1, 2, 3], [4, 5]])
         """
@@ -181,7 +181,7 @@ class Loader:
 
         Example:
             >>> import numpy as np, penstock
-            >>> loader = Loader(penstock.from_arrays({"x": np.arange(4)}, [4]).samples().shuffle(), batch_size=4)
+            >>> loader = Loader(penstock.from_arrays({"x": np.arange(4)}, [4]).steps().shuffle(), batch_size=4)
             >>> epochs = [batch["x"].tolist() for _ in range(3) for batch in loader]
             >>> loader.set_epoch(1)
             >>> [batch["x"].tolist() for batch in loader] == [epochs[1]]
@@ -201,7 +201,7 @@ class Loader:
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-            >>> list(Loader(data.samples(), batch_size=3).through(lambda batch: batch["rewards"].sum()))
+            >>> list(Loader(data.steps(), batch_size=3).through(lambda batch: batch["rewards"].sum()))
             [np.float64(3.0), np.float64(12.0)]
         """
         return LoaderIterator(self._cursor, self.limits, hand_over, ahead, self._metrics)
@@ -222,7 +222,7 @@ class Loader:
 
         Example:
             >>> import penstock
-            >>> loader = Loader(penstock.from_arrays({"x": [1, 2, 3, 4]}, lengths=[4]).samples(), batch_size=2)
+            >>> loader = Loader(penstock.from_arrays({"x": [1, 2, 3, 4]}, lengths=[4]).steps(), batch_size=2)
             >>> _ = list(loader)
             >>> loader.metrics()["stages"]["loader"]["counts"]["samples"]
             4
@@ -241,7 +241,7 @@ class Loader:
 
         Example:
             >>> import penstock
-            >>> loader = Loader(penstock.from_arrays({"x": [1, 2, 3, 4]}, lengths=[4]).samples(), batch_size=2)
+            >>> loader = Loader(penstock.from_arrays({"x": [1, 2, 3, 4]}, lengths=[4]).steps(), batch_size=2)
             >>> first, state = next(iter(loader)), loader.state_dict()
             >>> loader.load_state_dict(state)
             >>> [batch["x"].tolist() for batch in loader]
@@ -273,7 +273,7 @@ class Loader:
 
         Example:
             >>> import numpy as np, penstock
-            >>> a, b = (penstock.from_arrays({"x": np.arange(8) + n}, lengths=[8]).samples() for n in (0, 100))
+            >>> a, b = (penstock.from_arrays({"x": np.arange(8) + n}, lengths=[8]).steps() for n in (0, 100))
             >>> loader = Loader(penstock.mix({"a": a, "b": b}, [3, 1], stop="never"), batch_size=4)
             >>> next(iter(loader))["x"].tolist()
             [0, 1, 100, 2]
@@ -299,7 +299,7 @@ class Loader:
 
         Example:
             >>> import numpy as np, penstock
-            >>> loader = Loader(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), batch_size=2)
+            >>> loader = Loader(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps(), batch_size=2)
             >>> loader.skip((1, 3))
             >>> [batch["x"].tolist() for batch in loader]
             [[0, 3], [4, 5]]
@@ -321,7 +321,7 @@ class Loader:
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
-            >>> loader = Loader(data.samples(), batch_size=5)
+            >>> loader = Loader(data.steps(), batch_size=5)
             >>> loader.why(next(iter(loader)).ticket).table["episode"].tolist()
             [0, 0, 1, 1, 1]
         """
@@ -350,7 +350,7 @@ class Loader:
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"x": np.arange(100)}, lengths=[10] * 10)
-            >>> Loader(data.samples(), batch_size=20).show(batches=2).mixing.same[0] > 0.8
+            >>> Loader(data.steps(), batch_size=20).show(batches=2).mixing.same[0] > 0.8
             np.True_
         """
         feed, state = self._cursor.current()
@@ -435,15 +435,15 @@ def _source(
         if shares.world > 1:
             raise PlanError(
                 f"expected one process to load an IterDataset, whose blocks have no shares, got rank {shares.rank} of "
-                f"{shares.world}; call shard({shares.rank}, {shares.world}) before iterate, and give rank=0, world=1"
+                f"{shares.world}; call shard({shares.rank}, {shares.world}) first, and give rank=0, world=1"
             )
         return BlockSource(dataset)
-    require_samples(dataset)
-    if isinstance(dataset.plan, BatchedPlan):
-        check_unplanned(dataset.plan, batch_size, drop_last=drop_last)
-        check_ranks(dataset.plan, shares.world, shares)
-        return PositionSource(dataset, None, False, shares, memory)
+    samples = planned_samples(dataset)
+    if isinstance(samples.plan, BatchedPlan):
+        check_unplanned(samples.plan, batch_size, drop_last=drop_last)
+        check_ranks(samples.plan, shares.world, shares)
+        return PositionSource(samples, None, False, shares, memory)
     if batch_size is None or batch_size < 1:
         raise PlanError(f"expected a batch_size of at least 1 for a MapDataset, got {batch_size}")
-    check_ranks(dataset.plan, batch_size, shares)
-    return PositionSource(dataset, batch_size, drop_last, shares, memory)
+    check_ranks(samples.plan, batch_size, shares)
+    return PositionSource(samples, batch_size, drop_last, shares, memory)

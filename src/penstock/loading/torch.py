@@ -46,7 +46,7 @@ class TorchLoader(Adapter[Tensors]):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-        >>> [batch["rewards"].sum().item() for batch in TorchLoader(Loader(data.samples(), batch_size=3))]
+        >>> [batch["rewards"].sum().item() for batch in TorchLoader(Loader(data.steps(), batch_size=3))]
         [3.0, 12.0]
     """
 

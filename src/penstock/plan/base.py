@@ -339,7 +339,7 @@ def check_ends(plan: Plan, purpose: str) -> None:
     if is_endless(plan):
         raise PlanError(
             f"expected a plan with an end for {purpose}, got a mix that never stops; give mix() another stop, or call "
-            "nominal(n) first"
+            "with_epoch_length(n) first"
         )
 
 

@@ -54,9 +54,14 @@ class Steps(SampleTransform):
             for path, align in episodes.aligns.items()
         ]
         if self.next_observations:
-            if stored := [path for path in episodes.aligns if under("next_observations", path)]:
-                message = f"expected outputs of different names, got {stored[0]!r} as a column of the data"
-                raise PlanError(f"{message}, which samples have already; leave `next_observations=True` out")
+            require_no_next(episodes)
             following = View("boundary", 1, 2, end=1)
             outputs += [(f"next_{path}", path, following) for path in episodes.boundary("observations")]
         return AnchoredPlan(episodes, self, outputs, squeeze=True)
+
+
+def require_no_next(episodes: Episodes) -> None:
+    """Raise `PlanError` if the data have a column of next observations."""
+    if stored := [path for path in episodes.aligns if under("next_observations", path)]:
+        message = f"expected outputs of different names, got {stored[0]!r} as a column of the data"
+        raise PlanError(f"{message}, which samples have already; use steps() instead of transitions()")

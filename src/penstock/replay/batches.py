@@ -13,7 +13,7 @@ import numpy as np
 from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns
 from penstock.core.ragged import Array
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import ExpiredRowError, PlanError, StateError
 from penstock.flow.metrics import Metrics
 from penstock.loading.ticket import Batch, Ticket
@@ -70,7 +70,7 @@ class ReplayBatches:
         >>> replay = penstock.Replay(None, 100)
         >>> replay.write(data[0])
         0
-        >>> batches = replay.batches(4, offline=data.samples().shuffle(seed=0), share=0.5)
+        >>> batches = replay.batches(4, offline=data.steps().shuffle(seed=0), share=0.5)
         >>> next(iter(batches))["source"].tolist()
         [0, 0, 1, 1]
     """
@@ -95,7 +95,7 @@ class ReplayBatches:
         self.replay = replay
         self.batch_size = batch_size
         self.max_tokens = max_tokens
-        self.offline = offline
+        self.offline = None if offline is None else planned_samples(offline)
         online = Fraction(1) if offline is None else Fraction(str(share))
         if not 0 <= online <= 1:
             raise PlanError(f"expected a share of the replay within 0 to 1, got {share}")
@@ -257,7 +257,7 @@ class ReplayBatches:
         first = int(self._schedule.counts(position)[1])
         parts: dict[str, dict[str, Array]] = {} if online is None else {"replay": dict(online.flat)}
         if other and self.offline is not None:
-            offline = dict(self.offline.batch(np.arange(first, first + other)).flat)
+            offline = dict(self.offline.at(np.arange(first, first + other)).flat)
             if isinstance(self.replay.sampler, PrioritizedSampler):
                 offline["weights"] = np.ones(other, np.float32)
             parts["dataset"] = offline
@@ -279,7 +279,7 @@ class ReplayBatches:
         if own.keys() != other.keys():
             raise PlanError(
                 f"expected the outputs {sorted(own)} of the replay in the offline dataset, got {sorted(other)}; "
-                "select() or map() the dataset to the same outputs"
+                "select_columns() or map() the dataset to the same outputs"
             )
         for name, (dtype, shape) in own.items():
             if other[name] != (dtype, shape):

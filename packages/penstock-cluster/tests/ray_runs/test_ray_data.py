@@ -61,17 +61,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> penstock.EpisodeDataset:
 
 
 def chains(data: penstock.EpisodeDataset) -> dict[str, penstock.MapDataset]:
-    windows = data.windows(4, pad="zero").select("observations", "text", "rewards")
-    numbers = data.sequences().select("actions", "rewards")
-    short = data.samples().select("rewards", "actions")
+    windows = data.windows(4, pad="zero").select_columns("observations", "text", "rewards")
+    numbers = data.sequences().select_columns("actions", "rewards")
+    short = data.steps().select_columns("rewards", "actions")
     points = [np.full((count, 3), count, "f4") for count in range(1, 30)]
     memory = penstock.from_arrays({"points": Ragged.from_rows(points)}, lengths=[9, 20])
     return {
-        "memory": memory.samples().shuffle(seed=5),
-        "samples": data.samples().with_row_numbers().shuffle(seed=3),
+        "memory": memory.steps().shuffle(seed=5),
+        "samples": data.steps().with_row_numbers().shuffle(seed=3),
         "windows": windows.shuffle(seed=1),
         "packs": numbers.pack(64).shuffle(seed=2),
-        "mix": penstock.mix([short.shuffle(seed=0), short.shuffle(seed=9)], [3, 1]).nominal(501),
+        "mix": penstock.mix([short.shuffle(seed=0), short.shuffle(seed=9)], [3, 1]).with_epoch_length(501),
         "mapped": short.map(lambda batch: {"sum": batch["rewards"] + batch["actions"][:, 0]}, version=1).shuffle(
             seed=4
         ),
@@ -156,9 +156,9 @@ def test_what_is_refused(data: penstock.EpisodeDataset) -> None:
     with pytest.raises(ArgumentError, match="make samples of its episodes first"):
         to_ray(data)  # pyright: ignore[reportArgumentType]
     with pytest.raises(PlanError, match=r"got 0; "):
-        to_ray(data.where("total_steps > 1000").samples())
-    endless = penstock.mix([data.samples(), data.samples()], stop="never")
-    with pytest.raises(PlanError, match=r"nominal\(n\) makes epochs of n samples"):
+        to_ray(data.filter("total_steps > 1000").steps())
+    endless = penstock.mix([data.steps(), data.steps()], stop="never")
+    with pytest.raises(PlanError, match=r"with_epoch_length\(n\) makes epochs of n samples"):
         to_ray(endless)
     with pytest.raises(SpecError, match="got rows of arrays - in points; select others"):
         table_of(penstock.Columns({"points": Ragged(np.zeros((2, 3)), np.array([0, 1, 2]), (1, 2))}))
@@ -177,7 +177,7 @@ for absent in ("pandas", "ray"):
         import penstock_cluster.ray_data
     except MissingExtraError as error:
         print(error)
-samples = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
+samples = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).steps()
 print(next(iter(penstock.Loader(samples, batch_size=2)))["x"].tolist())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

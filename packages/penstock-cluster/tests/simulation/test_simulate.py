@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import DataError, FormatError, PlanError
 from penstock.loading import position_source
 from penstock.loading.ranks import Ranks
@@ -85,7 +86,7 @@ def test_blocks_are_those_that_the_rows_are_in() -> None:
     reads = ReadMap(data, 0)
     rng = np.random.default_rng(0)
     for position in rng.integers(0, len(data), 50).tolist():
-        start = int(data.resolve(np.array([position]))[0].start[0]) * 1000
+        start = int(planned_samples(data).resolve(np.array([position]))[0].start[0]) * 1000
         wanted = np.arange(start // BLOCK, (start + 2999) // BLOCK + 1)
         np.testing.assert_array_equal(reads.blocks(np.array([position])), wanted)
 
@@ -243,7 +244,7 @@ def test_work_is_measured_for_each_order_and_for_the_fewest_and_most_hosts(monke
     data = stored(20_000, 300).windows(4)
     result = simulate(data, [1, 4, 16], batch_size=64, storage=FAST, orders=[None, (64, 4)], work=None)
     assert [each.work for each in result.of((64, 4))] == pytest.approx([0.001, 0.0085, 0.016])
-    chains = [in_order(data, order, 0).chain[-1] for order in (None, (64, 4))]
+    chains = [planned_samples(in_order(data, order, 0)).chain[-1] for order in (None, (64, 4))]
     assert measured == [(chain, 64, hosts) for chain in chains for hosts in (1, 16)]
 
 

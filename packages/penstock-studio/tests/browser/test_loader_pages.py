@@ -24,7 +24,7 @@ from viewer.conftest import serving
 @pytest.fixture(scope="session")
 def planned(datasets: dict[str, Path]) -> Iterator[ViewerServer]:
     windows = {name: penstock.open(datasets[name]).windows(4, pad="zero") for name in ("kitchen", "clean")}
-    parts = {name: each.select("actions").shuffle(seed=1) for name, each in windows.items()}
+    parts = {name: each.select_columns("actions").shuffle(seed=1) for name, each in windows.items()}
     loader = Loader(penstock.mix(parts, [3, 1], stop="never"), batch_size=16, threads=1)
     with serving(datasets["video"], loader=loader, place="train.py:loader") as server:
         yield server

@@ -77,7 +77,7 @@ def test_a_consumer_that_waits_is_not_the_bottleneck(threads: int) -> None:
 
 
 def test_the_server_watches_a_running_loader() -> None:
-    data = penstock.from_arrays({"x": np.zeros((2000, 4))}, [100] * 20).samples()
+    data = penstock.from_arrays({"x": np.zeros((2000, 4))}, [100] * 20).steps()
     loader = Loader(data, 64, threads=1)
     list(loader)
     with MetricsEndpoint(loader.metrics) as endpoint:

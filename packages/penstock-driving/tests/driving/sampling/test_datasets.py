@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 from driving.sampling.conftest import GOLDEN, configured, made_logs
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import DataError, FormatError
 from penstock_driving import pictures
 from penstock_driving.agent import AgentDataset
@@ -174,13 +175,13 @@ def test_rasters_follow_a_perturbed_ego_and_images_that_are_held_stay(source, ra
     moved = AckermannPerturbation(Uniform((2, 0, 0.1), (2, 0, 0.1)), 1.0)
     plain, data = (EgoDataset(configured(3, 4), source, rasterizer, p, image_type="uint8") for p in (None, moved))
     rows = np.array([20, 21, 247])
-    straight, turned = plain.batch(rows), data.batch(rows)
+    straight, turned = planned_samples(plain).at(rows), planned_samples(data).at(rows)
     held = turned["image"].copy()
     assert (straight["image"][:2] != turned["image"][:2]).any(axis=(1, 2, 3)).all()
     assert np.array_equal(straight["image"][2], turned["image"][2])  # its future is not whole: not moved
     # The frame of the picture is that of the moved car: it stands where it always stands.
     assert np.array_equal(straight["image"][:2, 4], turned["image"][:2, 4])
-    data.batch(rows + 9)
+    planned_samples(data).at(rows + 9)
     assert np.array_equal(turned["image"], held)
 
 
@@ -190,9 +191,9 @@ def test_memory_of_large_batches_is_used_again(source, rasterizer, monkeypatch) 
     data = EgoDataset(configured(3, 4), source, rasterizer)
     rows = np.arange(20, 84)
     places = set()
-    held = data.batch(rows)["image"]
+    held = planned_samples(data).at(rows)["image"]
     for _ in range(5):
-        places.add(data.batch(rows)["image"].ctypes.data)
+        places.add(planned_samples(data).at(rows)["image"].ctypes.data)
     assert len(places) == 1
     assert held.ctypes.data not in places
 
@@ -305,7 +306,7 @@ def test_threads_share_what_is_kept(source, rasterizer) -> None:
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(data.batch, rows))
     for batch, positions in zip(together, rows, strict=True):
-        alone = other.batch(positions)
+        alone = planned_samples(other).at(positions)
         for name in alone:
             assert np.array_equal(batch[name], alone[name]), name
 

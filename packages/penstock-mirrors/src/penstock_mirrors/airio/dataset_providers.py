@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.mix import Unit, mix
 from penstock.errors import PlanError, SpecError
 from penstock.loading.loader import Loader
@@ -265,7 +265,8 @@ def _alike(flows: Sequence[Flow]) -> list[Flow]:
 
 def _outputs(dataset: MapDataset) -> dict[str, tuple[object, ...]]:
     """Return the outputs that are read for a sample, before any function."""
-    read = dataset.read(dataset.resolve(np.zeros(1, np.int64)))
+    samples = planned_samples(dataset)
+    read = samples.read(samples.resolve(np.zeros(1, np.int64)))
     return {path: (array.dtype, array.shape[1:], type(array)) for path, array in read.flat.items()}
 
 
