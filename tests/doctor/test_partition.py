@@ -43,14 +43,14 @@ def index(part: penstock.EpisodeDataset) -> set[int]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_shares_are_exact_and_disjoint(seed: int) -> None:
-    parts = penstock.split(episodes(), {"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed)
+    parts = penstock.curation.split(episodes(), {"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed)
     assert [len(part) for part in parts.values()] == [20, 12, 8]
     assert sorted(e for part in parts.values() for e in index(part)) == list(range(N))
-    again = penstock.split(episodes(), {"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed)
+    again = penstock.curation.split(episodes(), {"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed)
     assert [index(part) for part in again.values()] == [index(part) for part in parts.values()]
-    other = penstock.split(episodes(), {"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed + 10)
+    other = penstock.curation.split(episodes(), {"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed + 10)
     assert index(other["a"]) != index(parts["a"])
-    few = penstock.split(episodes(), {"a": 5, "b": 3}, seed=seed)
+    few = penstock.curation.split(episodes(), {"a": 5, "b": 3}, seed=seed)
     assert [len(part) for part in few.values()] == [5, 3]
     assert not index(few["a"]) & index(few["b"])
 
@@ -58,7 +58,7 @@ def test_shares_are_exact_and_disjoint(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_groups_are_in_one_part(seed: int) -> None:
     data = episodes(seed)
-    parts = penstock.split(data, {"train": 0.7, "test": 0.3}, by="room", seed=seed)
+    parts = penstock.curation.split(data, {"train": 0.7, "test": 0.3}, by="room", seed=seed)
     rooms = {name: {int(part[e].columns["room"][0]) for e in range(len(part))} for name, part in parts.items()}
     assert rooms["train"] | rooms["test"] == set(range(7))
     assert not rooms["train"] & rooms["test"]
@@ -70,17 +70,17 @@ def test_groups_are_in_one_part(seed: int) -> None:
 def test_duplicates_are_in_one_part(seed: int) -> None:
     copies = {7: 3, 11: 3, 20: 19, 30: 2}
     data = episodes(seed, copies)
-    parts = penstock.split(data, {"train": 0.5, "test": 0.5}, seed=seed)
+    parts = penstock.curation.split(data, {"train": 0.5, "test": 0.5}, seed=seed)
     assert len(parts["train"]) == 20
     for copy, original in copies.items():
         assert (copy in index(parts["train"])) == (original in index(parts["train"]))
-    divided = [penstock.split(data, {"train": 0.5, "test": 0.5}, seed=s, duplicates=True) for s in range(20)]
+    divided = [penstock.curation.split(data, {"train": 0.5, "test": 0.5}, seed=s, duplicates=True) for s in range(20)]
     assert any((7 in index(each["train"])) != (3 in index(each["train"])) for each in divided)
 
 
 def test_time_goes_forward() -> None:
     data = episodes()
-    parts = penstock.split(data, {"past": 0.6, "now": 0.2, "future": 0.2}, time="when")
+    parts = penstock.curation.split(data, {"past": 0.6, "now": 0.2, "future": 0.2}, time="when")
     when = {name: [float(part[e].columns["when"][0]) for e in range(len(part))] for name, part in parts.items()}
     assert [len(part) for part in parts.values()] == [24, 8, 8]
     assert max(when["past"]) < min(when["now"])
@@ -95,7 +95,7 @@ def test_episodes_that_go_on_after_a_later_part_begins_are_counted() -> None:
         data = penstock.from_arrays(columns, lengths=[length] * 4)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            parts = penstock.split(data, {"past": 2, "future": 2}, time="when")
+            parts = penstock.curation.split(data, {"past": 2, "future": 2}, time="when")
         assert [index(part) for part in parts.values()] == [{0, 1}, {2, 3}]
         told = [f"{overlapping} episode{'s' * (overlapping > 1)} of earlier parts end"] if overlapping else []
         assert [str(each.message)[: len(told[0])] for each in caught] == told
@@ -104,11 +104,11 @@ def test_episodes_that_go_on_after_a_later_part_begins_are_counted() -> None:
 def test_wrong_arguments() -> None:
     data = episodes()
     with pytest.raises(ArgumentError, match="did you mean 'room'"):
-        penstock.split(data, {"a": 1.0}, by="rom")
+        penstock.curation.split(data, {"a": 1.0}, by="rom")
     with pytest.raises(PlanError, match="adding up to 1"):
-        penstock.split(data, {"a": 0.5, "b": 0.1})
+        penstock.curation.split(data, {"a": 0.5, "b": 0.1})
     with pytest.raises(PlanError, match="at most"):
-        penstock.split(data, {"a": 30, "b": 11})
+        penstock.curation.split(data, {"a": 30, "b": 11})
 
 
 def test_merge_keeps_names_columns_and_statistics(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_merge_keeps_names_columns_and_statistics(tmp_path: Path) -> None:
     assert np.asarray(data[1].columns["rewards"]).tolist() == [2, 3, 4]
     assert report.certificate is not None
     assert report.certificate.lossless
-    parts = penstock.split(data, {"a": 2, "b": 1}, by="source")
+    parts = penstock.curation.split(data, {"a": 2, "b": 1}, by="source")
     assert [index(part) for part in parts.values()] == [{0, 1}, {2}]
     with pytest.raises(ArgumentError, match="fill for missing columns"):
         penstock.merge({"a": one, "b": two}, tmp_path / "x", missing="fill", fill={"rewards": 1})

@@ -36,7 +36,7 @@ from tests.jobs.cases import CASES, Inputs, make_inputs, values_of
 from tests.jobs.test_crashes import FullDisk
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
-COUNTED = penstock.RolloutSpec(
+COUNTED = penstock.recording.RolloutSpec(
     f"{collecting.__name__}:Counted-v0", policy=f"{collecting.__name__}:noisy_batch", seed=9, n_envs=3
 )
 SECONDS = 600
@@ -192,7 +192,7 @@ def empty(built: Path) -> Path:
 
 
 def collected_alone(folder: Path) -> Mapping[str, bytes]:
-    penstock.RolloutWorker(COUNTED).record(range(60), folder / "alone")
+    penstock.recording.RolloutWorker(COUNTED).record(range(60), folder / "alone")
     return values_of(folder / "alone", "number")
 
 
