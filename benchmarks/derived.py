@@ -1,6 +1,6 @@
 """Derived columns: steps a second of the ready-made functions, and what a derived column adds to a sample.
 
-    python benchmarks/derived.py [--small]
+    python benchmarks/derived.py [--steps 20000000]
 
 Claims: returns-to-go are computed at 50 M steps a second of one core, reading included; windows with a derived column
 cost at most 1.5 times the windows without it. All times are CPU seconds of the process, the best of several rounds. The
@@ -112,8 +112,8 @@ def print_samples(data: penstock.EpisodeDataset) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", action="store_true", help="2 million steps instead of 20 million")
-    data = dataset(2_000_000 if parser.parse_args().small else 20_000_000)
+    parser.add_argument("--steps", type=int, default=20_000_000)
+    data = dataset(parser.parse_args().steps)
     print_functions(data)
     print_samples(data)
 

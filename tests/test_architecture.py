@@ -99,8 +99,8 @@ SEES: dict[str, tuple[str, ...]] = {
 FILE_FORMAT = (*GROUND, "locations", "flow", "kernels", "containers", "formats.base", "formats.memory")
 SEE_ALL = {"cli", "__main__"}
 
-# The one module of ours that is imported inside a function, because numba takes longer to load than all else together.
-DEFERRED = {"penstock.kernels.compiler"}
+# The modules of ours that are imported inside a function, because numba takes longer to load than all else together.
+DEFERRED = {"penstock.kernels.compiler", "penstock.kernels.plain_compiler"}
 
 HEAVY = {"torch", "jax", "gymnasium", "h5py", "numba", "pyarrow", "PIL", "matplotlib", "fsspec", "typer", "rich"}
 
@@ -192,24 +192,7 @@ def test_imports_point_one_way(package: str) -> None:
 
 
 # Circles between modules, imports for type checkers and inside functions counted. Entries are only removed.
-CIRCLES = {
-    frozenset({"penstock.core.episode", "penstock.core.episode_picture"}),
-    frozenset({"penstock_live.chunk_sources", "penstock_live.open_source", "penstock_live.splitter"}),
-    frozenset({"penstock.plan.pack", "penstock.plan.packed"}),
-    frozenset({"penstock.replay.batches", "penstock.replay.replay"}),
-    frozenset(
-        {
-            "penstock_mirrors.minari",
-            "penstock_mirrors.minari.data_collector",
-            "penstock_mirrors.minari.data_collector.data_collector",
-            "penstock_mirrors.minari.dataset.minari_dataset",
-            "penstock_mirrors.minari.dataset.versions",
-            "penstock_mirrors.minari.storage.hosting",
-            "penstock_mirrors.minari.storage.local",
-            "penstock_mirrors.minari.utils",
-        }
-    ),  # programs may set `minari.supported_dataset_versions`, as in Minari
-}
+CIRCLES: set[frozenset[str]] = set()
 
 
 def circles(imports: Mapping[str, set[str]]) -> set[frozenset[str]]:

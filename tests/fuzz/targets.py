@@ -295,17 +295,24 @@ def _json_or_raw(data: bytes, rng: Random) -> bytes:
     return edited(data, rng) if data[:1] == b"{" else records(data, rng)
 
 
-def demos() -> Iterator[Target]:
-    """All kinds of native demonstrations."""
+def native() -> Iterator[Target]:
+    """All kinds of native demonstrations of benchmarks."""
     for kind, place in (
         *(("dm_control", "ilr/native/dm_control"), ("minerl", "ilr/native/minecraft")),
         *(("procgen", "ilr/native/procgen"), ("atari", "ilr/native/atari")),
+    ):
+        yield Target("native", kind, copy_of(place), dataset("native"))
+    for name in ("magical_0", "dm_control"):
+        yield Target("native", f"pickle {name}", copy_of(f"ilr/pickles/{name}.pkl.gz"), dataset("native"))
+
+
+def demos() -> Iterator[Target]:
+    """All kinds of other demonstrations."""
+    for kind, place in (
         *(("imitation", "imitation/folder"), ("imitation plain", "imitation/plain_folder")),
         *(("imitation npz", "imitation/trajectories.npz"), ("imitation pickle", "imitation/trajectories.pkl")),
     ):
         yield Target("demos", kind, copy_of(place), dataset("demos"))
-    for name in ("magical_0", "dm_control"):
-        yield Target("demos", f"pickle {name}", copy_of(f"ilr/pickles/{name}.pkl.gz"), dataset("demos"))
     yield Target("demos", "robomimic", robomimic, dataset("demos"))
     yield Target("demos", "d4rl", d4rl, dataset("demos"))
     yield Target("demos", "aloha", aloha, dataset("demos"))
@@ -701,6 +708,7 @@ def targets() -> dict[str, Target]:
         *minari(),
         *columns(),
         *demos(),
+        *native(),
         *tables(),
         *lerobot(),
         *rlds(),

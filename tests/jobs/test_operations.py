@@ -43,8 +43,7 @@ def same_tables(one: Columns, other: Columns) -> bool:
     )
 
 
-@pytest.mark.parametrize("processes", [0, 2])
-@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize(("deep", "processes"), [(False, 0), (True, 2)])
 def test_check(recording: Path, tmp_path: Path, deep: bool, processes: int) -> None:
     arguments = {"location": str(recording), "deep": deep, "thresholds": {"frozen_steps": 3}}
     report = worked("check", arguments, tmp_path, processes)

@@ -122,8 +122,7 @@ def test_random_actions_and_other_ranges(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one.actions, other.actions)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("grow", [False, True])
+@pytest.mark.parametrize(("seed", "grow"), [(1, False), (2, True)])
 def test_workers_that_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, grow: bool) -> None:
     markers = tmp_path / "markers"
     markers.mkdir()

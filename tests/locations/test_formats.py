@@ -61,7 +61,7 @@ OPENED = [
     *("minari/0.5.4 parquet-nested-v0", "webdataset/npy", "webdataset/seed", "webdataset/nometa.tgz"),
     *("tables/parquet", "tables/arrow", "tables/json lines", "zarr/folder", "zarr/zip", "lerobot/new"),
     *("lerobot/images", "lerobot/video", "rlds/tfrecord", "rlds/array_record", "l5kit/zarr", "l5kit/npy"),
-    *("l5kit/zip", "lc0/tar", "lc0/folder", "demos/robomimic", "demos/d4rl", "demos/aloha", "demos/atari"),
+    *("l5kit/zip", "lc0/tar", "lc0/folder", "demos/robomimic", "demos/d4rl", "demos/aloha", "native/atari"),
 ]
 """One or more layouts of each format."""
 

@@ -16,7 +16,7 @@ from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import PlanError, StateError
-from penstock.plan import Episodes, Pack, Plan, Sequences, Shuffle, Steps, Windows, packed
+from penstock.plan import Episodes, Pack, Plan, Sequences, Shuffle, Steps, Windows, pack
 from penstock.plan.packing.index import PackIndex
 from penstock.plan.packing.recent import RECENT, RecentIndexes
 from penstock.plan.packing.rule import Rule
@@ -347,7 +347,7 @@ def test_a_known_epoch_spares_those_before_it(monkeypatch: pytest.MonkeyPatch):
             planned.append(len(planned))
             super().__init__(*arguments, **options)
 
-    monkeypatch.setattr(packed, "PackIndex", CountedIndex)
+    monkeypatch.setattr(pack, "PackIndex", CountedIndex)
     fresh = packed_anew(lengths)
     fresh.plan.set_epoch_start(epoch, begin)
     np.testing.assert_array_equal(planned_samples(fresh).at(k)["tokens"], expected)

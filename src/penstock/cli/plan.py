@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.jobs import WorkOptions, show_in_parts
+from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import Opening, Storage, Where, pairs
 from penstock.cli.plan_arguments import PlanArguments, numbers, pack_arguments
 from penstock.cli.show import Json, print_json, size
@@ -47,6 +47,7 @@ PlanFolder = Annotated[
 ]
 
 
+@works_in_parts
 def plan(
     locations: Locations = None,
     windows: Windows = None,
@@ -61,9 +62,10 @@ def plan(
     *,
     work: WorkOptions,
 ) -> None:
-    """Show the size of a plan. No values are read. --pack with --cache plans packs in parts.
+    """Show the size of a plan.
 
-    `penstock simulate` says what the plan asks of a storage on many hosts.
+    No values are read. --pack with --cache plans packs in parts. `penstock simulate` says what the plan asks of a
+    storage on many hosts.
 
     Example: penstock plan ./demos --windows 32
     """

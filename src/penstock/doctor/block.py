@@ -219,9 +219,9 @@ def runs(same: BoolArray, bounds: IntArray, least: int) -> tuple[IntArray, IntAr
 def sums(values: AnyArray, bounds: IntArray) -> FloatArray:
     """`[n, ...]` float64 sum over the rows of each episode; zero for an episode without rows."""
     total = np.zeros((len(bounds) - 1, *values.shape[1:]))
-    some = np.flatnonzero(np.diff(bounds) > 0)
-    if len(some):
-        total[some] = np.add.reduceat(values, bounds[some], axis=0, dtype=np.float64)
+    filled = np.flatnonzero(np.diff(bounds) > 0)
+    if len(filled):
+        total[filled] = np.add.reduceat(values, bounds[filled], axis=0, dtype=np.float64)
     return total
 
 

@@ -115,8 +115,8 @@ def _pace(change: FloatArray, usual: FloatArray, bounds: IntArray, thresholds: C
     counted[np.isnan(change)] = 0  # the first row of each episode
     count = np.diff(bounds) - 1
     pace = np.full(len(usual), np.nan)
-    some = count > 0
-    pace[some] = sums(counted, bounds)[some] / count[some]
+    several = count > 0
+    pace[several] = sums(counted, bounds)[several] / count[several]
     return pace
 
 
@@ -137,9 +137,9 @@ def _roughness(actions: FloatArray, bounds: IntArray) -> tuple[FloatArray, Float
     second[place < 2] = 0
     largest = np.full(len(lengths), np.nan)
     jerk = largest.copy()
-    some = np.flatnonzero(lengths > 0)
-    if len(some):
-        largest[some] = np.maximum.reduceat(first, bounds[some])
+    filled = np.flatnonzero(lengths > 0)
+    if len(filled):
+        largest[filled] = np.maximum.reduceat(first, bounds[filled])
     largest[lengths < 2] = np.nan
     moved = sums(first, bounds)
     smooth = (lengths > 2) & (moved > 0)

@@ -63,15 +63,15 @@ class EpochLengthPlan(DerivedPlan):
     @property
     def steady(self) -> bool:
         """Whether an epoch is some whole epochs of a plan with the same samples every epoch."""
-        return self.upstream.steady and self._whole
+        return self.upstream.steady and self._has_whole_epochs
 
     @property
     def periodic(self) -> bool:
         """Whether an epoch is some whole epochs of a plan with the same order every epoch."""
-        return self.upstream.periodic and self._whole
+        return self.upstream.periodic and self._has_whole_epochs
 
     @property
-    def _whole(self) -> bool:
+    def _has_whole_epochs(self) -> bool:
         return self._samples % max(len(self.upstream), 1) == 0
 
     @override

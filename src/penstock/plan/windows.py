@@ -76,8 +76,8 @@ class Windows(SampleTransform):
             require_int(self, name, least)
         if self.pad not in ("drop", "zero", "repeat"):
             raise PlanError(f"expected pad to be 'drop', 'zero' or 'repeat', got {self.pad!r}")
-        given = self.columns.items() if isinstance(self.columns, Mapping) else ((r[0], r[1:]) for r in self.columns)
-        set_fields(self, columns=_ranges(given))
+        ranges = self.columns.items() if isinstance(self.columns, Mapping) else ((r[0], r[1:]) for r in self.columns)
+        set_fields(self, columns=_ranges(ranges))
 
     @override
     def plan(self, episodes: Episodes) -> Plan:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,12 +21,52 @@ from penstock.loading.why import Why
 from penstock.plan.schedule import Schedule
 from penstock.replay.draw import REMEMBERED, Draw
 from penstock.replay.prioritized import PrioritizedSampler
+from penstock.replay.samplers import ReplaySampler
 from penstock.replay.why import with_offline
 
-if TYPE_CHECKING:
-    from penstock.replay.replay import Replay
-
 SOURCE = "source"
+
+
+class DrawSource(Protocol):
+    """What `ReplayBatches` needs of a `Replay`, whose methods of these names say more."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the arguments."""
+        ...
+
+    @property
+    def sampler(self) -> ReplaySampler:
+        """How samples are drawn."""
+        ...
+
+    def draw(self, n: int | None = None, *, max_tokens: int | None = None) -> Draw:
+        """Draw samples, and read nothing."""
+        ...
+
+    def read(self, draw: Draw) -> Batch:
+        """Read the rows of a draw."""
+        ...
+
+    def remember(self, draw: Draw) -> None:
+        """Let `why` explain a draw."""
+        ...
+
+    def as_of(self, episodes: int) -> DrawSource | None:
+        """Return the replay as it was after so many episodes."""
+        ...
+
+    def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
+        """Return where the rows of a batch are from."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +117,7 @@ class ReplayBatches:
 
     def __init__(
         self,
-        replay: Replay,
+        replay: DrawSource,
         batch_size: int | None,
         offline: MapDataset | None = None,
         share: float | Fraction = 0.5,

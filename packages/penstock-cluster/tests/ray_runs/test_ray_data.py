@@ -19,24 +19,11 @@ import torch
 import penstock
 from penstock.core.ragged import Ragged
 from penstock.errors import ArgumentError, PlanError, SpecError
-from ray_runs.ray_cluster import LocalCluster, local_cluster, time_limit
+from ray_runs.ray_cluster import LocalCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
 BLOCKS = 7
 EXAMPLES = Path(__file__).parents[4] / "examples"
-
-
-@pytest.fixture(autouse=True)
-def limit() -> Generator[None]:
-    with time_limit(600):
-        yield
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Generator[LocalCluster]:
-    with local_cluster() as made:
-        made.add()
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +49,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> penstock.EpisodeDataset:
 
 def chains(data: penstock.EpisodeDataset) -> dict[str, penstock.MapDataset]:
     windows = data.windows(4, pad="zero").select_columns("observations", "text", "rewards")
-    numbers = data.sequences().select_columns("actions", "rewards")
     short = data.steps().select_columns("rewards", "actions")
     points = [np.full((count, 3), count, "f4") for count in range(1, 30)]
     memory = penstock.from_arrays({"points": Ragged.from_rows(points)}, lengths=[9, 20])
@@ -70,8 +56,6 @@ def chains(data: penstock.EpisodeDataset) -> dict[str, penstock.MapDataset]:
         "memory": memory.steps().shuffle(seed=5),
         "samples": data.steps().with_row_numbers().shuffle(seed=3),
         "windows": windows.shuffle(seed=1),
-        "packs": numbers.pack(64).shuffle(seed=2),
-        "mix": penstock.mix([short.shuffle(seed=0), short.shuffle(seed=9)], [3, 1]).with_epoch_length(501),
         "mapped": short.map(lambda batch: {"sum": batch["rewards"] + batch["actions"][:, 0]}, version=1).shuffle(
             seed=4
         ),
@@ -94,7 +78,7 @@ def require_equal(rows: Any, samples: penstock.MapDataset) -> None:
             assert np.array_equal(column, array)
 
 
-@pytest.mark.parametrize("name", ["memory", "samples", "windows", "packs", "mix", "mapped"])
+@pytest.mark.parametrize("name", ["memory", "windows", "mapped"])
 def test_rows_are_the_samples_in_order(cluster: LocalCluster, data: penstock.EpisodeDataset, name: str) -> None:
     from penstock_cluster.ray_data import to_ray
 

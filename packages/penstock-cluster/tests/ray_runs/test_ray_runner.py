@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -30,7 +30,7 @@ from penstock.jobs.runners import JobResources, run_job, runner_of
 from penstock.jobs.work_plan import WorkPlan
 from penstock_cluster import ray_runner
 from penstock_cluster.ray_runner import RayRunner
-from ray_runs.ray_cluster import HEAD, LocalCluster, local_cluster, time_limit
+from ray_runs.ray_cluster import HEAD, LocalCluster
 from tests.jobs import collecting
 from tests.jobs.cases import CASES, Inputs, make_inputs, values_of
 from tests.jobs.test_crashes import FullDisk
@@ -39,27 +39,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
 COUNTED = penstock.recording.RolloutSpec(
     f"{collecting.__name__}:Counted-v0", policy=f"{collecting.__name__}:noisy_batch", seed=9, n_envs=3
 )
-SECONDS = 600
 MOST_LOST = 3  # how often a job may be lost: once less than makes it fail
-
-
-@pytest.fixture(autouse=True)
-def limit() -> Generator[None]:
-    with time_limit(SECONDS):
-        yield
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder where environments of type `Counted` leave files."""
-    return tmp_path_factory.mktemp("built")
-
-
-@pytest.fixture(scope="module")
-def cluster(built: Path) -> Generator[LocalCluster]:
-    with local_cluster(variables={collecting.BUILT: str(built)}) as made:
-        made.add()
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -153,10 +133,12 @@ def run_with_faults(work: WorkPlan, folder: Path, faults: Faults, monkeypatch: p
     assert faults.kills == {}
 
 
-KILLS = {"convert to columns": ["node"], "record --grow": ["workers"]}
+# Results without files, parts of a dataset, parts in a folder of the user, and actors that keep environments. That each
+# command survives a kill at any change of a file is tested without Ray, in `tests/jobs/test_crashes.py`.
+KILLS = {"stats": [], "convert to columns": ["node"], "cache": [], "record --grow": ["workers"]}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", KILLS)
 def test_each_command_whose_workers_die_gives_the_bytes_of_a_run_without_jobs(
     name: str, cluster: LocalCluster, inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +146,7 @@ def test_each_command_whose_workers_die_gives_the_bytes_of_a_run_without_jobs(
     expected = CASES[name].plain(inputs, plain)
     (folder := tmp_path / "parts").mkdir()
     work = CASES[name].plan(inputs, folder)
-    faults = Faults(cluster, work, folder, name, kills=KILLS.get(name, []))
+    faults = Faults(cluster, work, folder, name, kills=KILLS[name])
     run_with_faults(work, folder, faults, monkeypatch)
     cluster.wait_for_workers()
     assert CASES[name].outcome(finish_work(work, folder / "results"), folder) == expected
@@ -460,5 +442,5 @@ def test_the_driver_and_then_the_head_die(cluster: LocalCluster, inputs: Inputs,
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'penstock\[ray\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'penstock-cluster\[ray\]'"):
         runner_of("ray", None, JobResources())

@@ -78,7 +78,7 @@ class RangedArrowFile:
         file.naming = True
         with suppress(arrow().ArrowException, OSError, ValueError):  # zeros may be no valid buffers
             reader.get_batch(batch)
-        begin, end = np.array(file.asked, np.int64).reshape(-1, 2).T
+        begin, end = np.array(file.missing_ranges, np.int64).reshape(-1, 2).T
         return begin, end
 
     def column(self, batch: int, name: str) -> Any:
@@ -97,7 +97,7 @@ class _DescribedFile(io.RawIOBase):
         """How many of the next reads are kept."""
         self.naming = False
         """Whether other reads are only noted, and give zeros."""
-        self.asked: list[tuple[int, int]] = []
+        self.missing_ranges: list[tuple[int, int]] = []
 
     @override
     def readable(self) -> bool:
@@ -119,7 +119,7 @@ class _DescribedFile(io.RawIOBase):
     def read(self, size: int = -1, /) -> bytes:
         place = self.tell(), size
         if (raw := self._described.get(place)) is None and self.naming:
-            self.asked.append((place[0], place[0] + size))
+            self.missing_ranges.append((place[0], place[0] + size))
             raw = bytes(size)
         if raw is not None:
             self.seek(place[0] + size)

@@ -55,10 +55,10 @@ def _time(m: Machine, args: tuple[Any, ...]) -> datetime.time:
             raise m.unsafe("expected the six bytes of a time, and perhaps a time zone")
 
 
-def _zone(m: Machine, given: list[Any]) -> datetime.timezone | None:
-    if given and type(given[0]) is not datetime.timezone:
-        raise m.unsafe(f"expected a fixed time zone, got {brief(given[0])}")
-    return given[0] if given else None
+def _zone(m: Machine, zones: list[Any]) -> datetime.timezone | None:
+    if zones and type(zones[0]) is not datetime.timezone:
+        raise m.unsafe(f"expected a fixed time zone, got {brief(zones[0])}")
+    return zones[0] if zones else None
 
 
 def _timedelta(m: Machine, args: tuple[Any, ...]) -> datetime.timedelta:

@@ -185,7 +185,7 @@ def stream(
             begin, end = after_end(forward.read, position, path)
             archive += 1
     except TornError as error:
-        whole = _whole(last)
+        whole = _last_whole(last)
         if torn == "refuse":
             raise with_advice(error, whole) from error
         return ArchiveEnd(position, f"{error}{whole}")
@@ -349,7 +349,7 @@ class _TarWalk:
     def _tear(self, error: TornError, *, drop: bool) -> str:
         self._flush()
         parts = self._parts
-        last = _whole(bytes(parts[-1].names[-1]) if parts and len(parts[-1].names) else b"")
+        last = _last_whole(bytes(parts[-1].names[-1]) if parts and len(parts[-1].names) else b"")
         if not drop:
             raise with_advice(error, last) from None
         return f"{error}{last}"
@@ -442,7 +442,7 @@ def _short(member: TarMember, end: int, path: object) -> TornError:
     return TornError(message, path=path, where=f"member {_text(member.name)!r} at byte {member.payload}")
 
 
-def _whole(last: bytes) -> str:
+def _last_whole(last: bytes) -> str:
     return f"; the last whole member is {_text(last)!r}" if last else "; no member is whole"
 
 
