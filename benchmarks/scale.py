@@ -183,7 +183,7 @@ def packs(sequences: int) -> None:
 
 TABLES: dict[str, Callable[[EpisodeDataset], penstock.MapDataset]] = {
     "where": lambda data: data.filter("total_steps > 600").windows(16),
-    "split": lambda data: data.split(0.9, 0.1)[0].windows(16),
+    "split": lambda data: data.split(0.9, 0.1, duplicates=True)[0].windows(16),
     "random goals": lambda data: data.steps().goals("random", column="state"),
     "weighted": lambda data: data.sequences().weighted(np.arange(len(data)) % 1000),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from penstock.data.curation import Curation, MarkConflict
 from penstock.data.episode_marks import EpisodeMarks
-from penstock.doctor.partition import split
 from penstock.doctor.repair import RepairReport, undo_repair
 from penstock.doctor.thresholds import CheckThresholds
 
@@ -14,6 +13,5 @@ __all__ = [
     "EpisodeMarks",
     "MarkConflict",
     "RepairReport",
-    "split",
     "undo_repair",
 ]

@@ -84,6 +84,7 @@ PENSTOCK: Mapping[str, str] = {
     "make": "gymnasium.make(name), and penstock.record(env, path) to record it",
     "read": "penstock.open(path)",
     "save": "penstock.convert(data, path)",
+    "split": "split(...) of a dataset",
     "where": "filter(...) of a dataset",
 }
 """Names for `penstock` itself."""

@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.arrays import BoolArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
 from penstock.core.html import page, steps, table
@@ -29,6 +29,7 @@ from penstock.data.map_dataset import MapDataset
 from penstock.data.map_function import ColumnFunction
 from penstock.data.n_step import NStepSums, require_summable
 from penstock.data.names import step_text
+from penstock.data.partition import SplitRules, partition
 from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import ArgumentError, PlanError
 from penstock.formats.base.metadata import stated_rate
@@ -39,7 +40,6 @@ from penstock.plan.n_step import NStepRows
 from penstock.plan.pairs import Pairs
 from penstock.plan.select import rows_of_mask
 from penstock.plan.sequences import Sequences
-from penstock.plan.split import Split
 from penstock.plan.steps import Steps
 from penstock.plan.transform import EpisodeTransform, SampleTransform, require_transform
 from penstock.plan.where import TakeEpisodes, Where
@@ -255,27 +255,85 @@ class EpisodeDataset(OtherNames):
         marks.require(self.source)
         return self.apply(CuratedEpisodes(marks))
 
-    def split(self, *fractions: float, seed: int = 0) -> tuple[EpisodeDataset, ...]:
-        """Split the episodes at random into disjoint parts. See `penstock.plan.Split`.
+    @overload
+    def split(
+        self,
+        *sizes: float,
+        by: str | None = None,
+        groups: Sequence[Any] | AnyArray | None = None,
+        time: str | None = None,
+        duplicates: bool = False,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> tuple[EpisodeDataset, ...]: ...
+    @overload
+    def split(
+        self,
+        sizes: Mapping[str, float],
+        /,
+        *,
+        by: str | None = None,
+        groups: Sequence[Any] | AnyArray | None = None,
+        time: str | None = None,
+        duplicates: bool = False,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> dict[str, EpisodeDataset]: ...
+    def split(
+        self,
+        *sizes: Any,
+        by: str | None = None,
+        groups: Sequence[Any] | AnyArray | None = None,
+        time: str | None = None,
+        duplicates: bool = False,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> tuple[EpisodeDataset, ...] | dict[str, EpisodeDataset]:
+        """Split the episodes into disjoint parts, without leakage from one to another.
+
+        Episodes with the same values are in one part. So are all that exclusions of spans leave of one episode, and
+        what `by`, `groups` and `time` keep together. Sizes are exact if nothing has to stay together. Otherwise a part
+        is off by less than the largest group.
 
         Args:
-            fractions: Size of each part, 0 or more. They add up to 1.
+            sizes: Fraction of the episodes for each part, which add up to 1, or number of episodes, of at most all. Or
+                one mapping from names to them.
+            by: Metadata of episodes, or column, whose value must not be in two parts. Of a column, the first row of an
+                episode counts. The default is None: episodes are drawn one by one.
+            groups: `[E]` label of each episode; a label must not be in two parts. The default is None.
+            time: Metadata of episodes, or column of one number, that orders them: the first part gets the earliest
+                ones. The default is None: parts are drawn at random. If it is a column, a warning counts the episodes
+                that go on after a later part begins.
+            duplicates: Whether episodes with the same values may be in different parts. The default is False, which
+                reads a first and last row of each episode, and all values of episodes that agree in them.
             seed: Seed of the draw, 0 to 2^64 - 1. The default is 0.
+            threads: Threads that look for duplicates. The default is None: the number of cores.
 
         Returns:
-            One dataset for each fraction. Each keeps the order of its episodes.
+            One dataset for each size, or a dict of them for a mapping. Each keeps the order of its episodes. Every
+            episode is in one part, or in none if sizes are numbers that add up to less.
 
         Raises:
-            PlanError: The fractions do not add up to 1, or the seed is out of range.
+            ArgumentError: There is no such metadata or column, times are no numbers, or there are too few labels.
+            PlanError: The sizes are neither fractions that add up to 1, nor numbers of at most all episodes, or the
+                seed is out of range.
 
         Example:
             >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"rewards": np.zeros(10)}, lengths=[1] * 10)
+            >>> data = penstock.from_arrays({"rewards": np.arange(10.0)}, lengths=[1] * 10)
             >>> train, test = data.split(0.8, 0.2, seed=1)
             >>> len(train), len(test)
             (8, 2)
+            >>> parts = data.split({"train": 0.8, "test": 0.2}, groups=[0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
+            >>> {name: part.table()["id"].tolist() for name, part in parts.items()}["test"] in ([0, 1], [2, 3], [4, 5])
+            True
         """
-        return tuple(self.apply(Split(fractions, part, seed)) for part in range(len(fractions)))
+        named = len(sizes) == 1 and is_mapping(sizes[0])
+        by_name = dict(sizes[0]) if named else {str(number): size for number, size in enumerate(sizes)}
+        rules = SplitRules(by, groups, time, duplicates, seed, threads)
+        made = partition(self._selection, by_name, rules)
+        parts = {name: EpisodeDataset(selection) for name, selection in made.items()}
+        return parts if named else tuple(parts.values())
 
     def with_column(
         self,
@@ -296,10 +354,10 @@ class EpisodeDataset(OtherNames):
 
         Args:
             name: Path of the new column.
-            fn: A ready-made function such as `penstock.columns.returns_to_go(0.99)`, or a function of one `Episode`.
-                Columns of the episode are read when the function uses them, as read-only arrays. It returns an array with
-                T rows for `"step"`, T + 1 for `"boundary"`, and one row or number for `"episode"`. Each episode must give the
-                same values again. Threads call it.
+            fn: A ready-made function such as `penstock.columns.returns_to_go(0.99)`, or a function of one
+                `Episode`. Columns of the episode are read when the function uses them, as read-only arrays. It
+                returns an array with T rows for `"step"`, T + 1 for `"boundary"`, and one row or number for
+                `"episode"`. Each episode must give the same values again. Threads call it.
             align: `"step"`, `"boundary"` or `"episode"`. The default is that of a ready-made function, else `"step"`.
             version: Text or number that replaces the digest of `fn`. The default is None.
             dtype: Dtype of the values. The default is the dtype that `fn` returns for the first episode.
@@ -380,7 +438,7 @@ class EpisodeDataset(OtherNames):
 
         With `n_step > 1`, `rewards` is the discounted sum over the next `n_step` steps. The sum ends early with the
         episode, and at a termination inside it. `next_observations` is the observation after the last step of the sum,
-        and `terminations` and `truncations` are those of this step. After a termination inside an episode,
+        and `terminations` and `truncations` are the flags of this step. After a termination inside an episode,
         `next_observations` has no meaning. `discounts` is the factor for the value of the next observation: `gamma` to
         the number of steps, or 0 after a termination. A truncated episode keeps its factor.
 

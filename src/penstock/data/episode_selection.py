@@ -21,6 +21,7 @@ from penstock.errors import StateError
 from penstock.formats.base.source import Source
 from penstock.plan.episodes import Episodes
 from penstock.plan.transform import EpisodeTransform
+from penstock.plan.where import TakeEpisodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ class EpisodeSelection:
                     yield self.source.part(int(index[i]), int(first[i]), int(first[i] + length[i]))
 
     def refreshed(self) -> EpisodeSelection:
-        """Return all episodes of the source as it is now, without those that curations exclude."""
+        """Return all episodes of the source as it is now, without episodes that curations exclude."""
         self.source.refresh()
         curations = [each for each in self.transforms if isinstance(each, CuratedEpisodes)]
         return reduce(EpisodeSelection.choose, curations, EpisodeSelection.of(self.source))
@@ -94,11 +95,16 @@ class EpisodeSelection:
         return selection
 
     def _chosen_from(self, source: Source, total: int) -> EpisodeSelection | None:
-        """The same transforms of the first episodes of a source."""
+        """The same transforms of the first episodes of a source. None if there are no such episodes to take."""
         first = Episodes.of(source, total)
         if first is None:
             return None
-        return reduce(EpisodeSelection.choose, self.transforms, EpisodeSelection(source, first, total))
+        selection = EpisodeSelection(source, first, total)
+        for transform in self.transforms:
+            if isinstance(transform, TakeEpisodes) and transform.rows.max(initial=-1) >= len(selection.episodes):
+                return None
+            selection = selection.choose(transform)
+        return selection
 
 
 def _source_chain(source: Source) -> tuple[str, ...]:

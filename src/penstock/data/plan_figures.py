@@ -25,7 +25,7 @@ class Mixing:
         pairs: `[lags]` int64, number of pairs that were compared.
         chance: The same fraction for two sequences drawn at random from the epoch.
         batch: Mean number of sequences of a batch.
-        episodes: Mean number of episodes among as many consecutive sequences.
+        episodes: Mean number of episodes among `batch` consecutive sequences.
         expected: The same number if they were drawn at random.
         whole: Whether all samples of the epoch were looked at, else some of them.
 
@@ -52,7 +52,7 @@ class Mixing:
 
     @property
     def sentence(self) -> str:
-        """What the figures say, and what would mix more."""
+        """The figures in words, and a call that would mix more."""
         near = f"neighbours are from one episode {_percent(self.same[0])} of the time"
         if not self.chance:
             return "no two sequences of the epoch are from one episode"
@@ -131,7 +131,7 @@ class PlanFigures:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What the picture shows, in words."""
+        """The picture in words."""
         epoch = "an endless epoch" if self.length is None else f"epoch {self.epoch} of {counted(self.length, 'sample')}"
         first, last = int(self.positions[0]), int(self.positions[-1]) + 1
         shown = f"{_batches(len(self.edges) - 1)} at positions {first:,} to {last - 1:,} of {epoch}"

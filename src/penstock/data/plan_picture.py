@@ -1,4 +1,4 @@
-"""`PlanPicture`: what a plan will serve, as figures, before a value is read.
+"""`PlanPicture`: the next samples of a plan, as figures, before a value is read.
 
 Everything is computed from rows that the plan resolves (`planned_rows`). The batches of the picture are resolved in
 full. Three measures describe the epoch around them, from at most `MOST_PLANNED` samples each, so that their cost does
@@ -73,7 +73,7 @@ class PlanPicture(PlanFigures):
         """Plan the batches and measure their epoch. No data are read.
 
         Args:
-            dataset: The samples.
+            samples: The planned samples.
             positions: `[n]` int64 positions of the samples of the batches, `n >= 1`.
             edges: `[b + 1]` int64, first sample of each batch in `positions`, and the end.
 

@@ -12,7 +12,8 @@ from penstock.core.ragged import Ragged
 from penstock.core.space_columns import spec_leaves
 from penstock.core.spaces import Box, Space, Text
 from penstock.core.spec import Spec
-from penstock.doctor.block import FLAGS, NEXT, ROLES, EpisodeBlock, Hits, any_value, flattened, has_role, sums
+from penstock.data.loaded_episodes import flattened
+from penstock.doctor.block import FLAGS, NEXT, ROLES, EpisodeBlock, Hits, any_value, has_role, sums
 from penstock.doctor.sensors import sensors
 from penstock.doctor.thresholds import CheckThresholds
 

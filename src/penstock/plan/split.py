@@ -37,7 +37,7 @@ class Split(EpisodeTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.zeros(10)}, lengths=[1] * 10)
-        >>> train, test = (data.choose(Split((0.8, 0.2), part, seed=1)) for part in (0, 1))
+        >>> train, test = (data.apply(Split((0.8, 0.2), part, seed=1)) for part in (0, 1))
         >>> len(train), len(test), sorted([*train.episodes.index, *test.episodes.index]) == list(range(10))
         (8, 2, True)
     """

@@ -32,7 +32,7 @@ class Steps(SampleTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"observations": np.arange(7), "rewards": np.zeros(5)}, lengths=[2, 3])
-        >>> batch = data.sample_with(Steps(next_observations=True))[:]
+        >>> batch = data.apply(Steps(next_observations=True))[:]
         >>> batch["observations"].tolist(), batch["next_observations"].tolist()
         ([0, 1, 3, 4, 5], [1, 2, 4, 5, 6])
 

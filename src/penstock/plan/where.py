@@ -44,7 +44,7 @@ class Where(EpisodeTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.zeros(9)}, lengths=[2, 3, 4])
-        >>> data.choose(Where("total_steps > 2 and id % 2 == 0")).episodes.index.tolist()
+        >>> data.apply(Where("total_steps > 2 and id % 2 == 0")).episodes.index.tolist()
         [2]
     """
 
