@@ -205,7 +205,9 @@ def test_the_command_takes_the_curation_of_the_source(call: Call, make: Make, tm
 
 def test_the_command(call: Call, make: Make, tmp_path: Path) -> None:  # noqa: F811
     penstock.convert(make(), tmp_path / "source", certificate=False)
-    answer = call("convert", tmp_path / "source", tmp_path / "out", "--to", "minari", "--require", "lossless", "--json")
+    answer = call(
+        "convert", tmp_path / "source", tmp_path / "out", "--format", "minari", "--require", "lossless", "--json"
+    )
     assert answer.json["lossless"] is True
     shown = call("certificate", tmp_path / "out")
     assert shown.code == 0

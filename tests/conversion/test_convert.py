@@ -371,7 +371,7 @@ def test_the_ending_of_a_file_that_is_not_written_is_refused(tmp_path: Path, nam
     data = penstock.from_arrays({"observations": np.zeros(3), "actions": np.zeros(3)}, lengths=[1, 2])
     with pytest.raises(penstock.errors.UnknownFormatError, match=r"reads such files and does not write them.*columns"):
         penstock.convert(data, tmp_path / name)
-    with pytest.raises(penstock.errors.UnknownFormatError, match="--to"):
+    with pytest.raises(penstock.errors.UnknownFormatError, match="`format`"):
         penstock.merge({"one": data, "two": data}, tmp_path / name)
     assert os.listdir(tmp_path) == []
     assert penstock.convert(data, tmp_path / name, format="columns").format == "columns"
