@@ -1,4 +1,4 @@
-"""What a check and people say about episodes: thresholds, marks, and reports of repairs."""
+"""Thresholds of checks, marks of episodes, and reports of repairs."""
 
 from __future__ import annotations
 
