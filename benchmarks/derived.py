@@ -58,7 +58,7 @@ def whole_column(data: penstock.EpisodeDataset, function: penstock.columns.Episo
 
 
 def batches(samples: penstock.MapDataset) -> None:
-    for _ in islice(penstock.Loader(samples.shuffle(0), batch_size=BATCH, threads=0), BATCHES):
+    for _ in islice(samples.shuffle(0).loader(batch_size=BATCH, threads=0), BATCHES):
         pass
 
 

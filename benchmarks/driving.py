@@ -26,7 +26,6 @@ from typing import Any
 import figures
 import numpy as np
 
-import penstock
 from penstock_driving.agent import AgentDataset
 from penstock_driving.ego import EgoDataset
 from penstock_driving.formats.l5kit.source import L5KitSource
@@ -171,7 +170,7 @@ def threaded(name: str, data: Any, batch: int, samples: int, rounds: int) -> Non
     some, numbers = data.shuffle(seed=0).with_epoch_length(samples), np.linspace(0, 1, 1 << 15)
 
     def loaded(threads: int) -> None:
-        for _ in penstock.Loader(some, batch, threads=threads):
+        for _ in some.loader(batch, threads=threads):
             pass
 
     def computed(threads: int) -> None:
@@ -223,7 +222,7 @@ def steady(path: Path, batch: int) -> None:
     with L5KitSource(path) as source:
         data = AgentDataset(CONFIG, source).shuffle(seed=0)
         least, begin = len(data) // batch // 10, 0.0
-        for number, _ in enumerate(penstock.Loader(data, batch, threads=2)):
+        for number, _ in enumerate(data.loader(batch, threads=2)):
             if number == least:
                 begin = resident()
         grown = resident() - begin

@@ -47,7 +47,7 @@ def seconds(dataset: MapDataset) -> float:
     """CPU seconds for a batch."""
     times: list[float] = []
     for _ in range(ROUNDS):
-        loader = penstock.Loader(dataset, BATCH, threads=0)
+        loader = dataset.loader(BATCH, threads=0)
         batches = iter(loader)
         next(batches)
         begin = time.process_time()

@@ -63,17 +63,17 @@ def throughput(seconds: float, steps: int) -> None:
     tiny, wide = records(steps), windows(steps)
     for name, data in (("tiny records, shuffled", tiny), ("windows of 16 x 3 columns, shuffled", wide)):
         for threads in (0, 1, None):
-            loader = penstock.Loader(data, BATCH, threads=threads)
+            loader = data.loader(BATCH, threads=threads)
             reached = rate(loader, lambda b: b.n, seconds)
             figures.record(f"{name.split()[0]}.{'auto' if threads is None else threads}", reached, "/s")
             line(f"{name}, threads={threads}", f"{reached:,.0f}/s")
-    rank = penstock.Loader(tiny, 8 * BATCH, rank=3, world=8, threads=0)
+    rank = tiny.loader(8 * BATCH, rank=3, world=8, threads=0)
     line("tiny records, one rank of eight, its own rows", f"{rate(rank, lambda b: b.n, seconds):,.0f}/s")
-    skipping = penstock.Loader(tiny, BATCH, threads=0)
+    skipping = tiny.loader(BATCH, threads=0)
     for i in range(1000):
         skipping.skip((i * (steps // 1100) + 1, i * (steps // 1100) + 1 + steps // 33_000))
     line("tiny records, with 1 000 ranges skipped", f"{rate(skipping, lambda b: b.n, seconds):,.0f}/s")
-    print(penstock.Loader(wide, BATCH).explain(batches=500))
+    print(wide.loader(BATCH).why(batches=500))
     peer(seconds)
 
 
@@ -115,12 +115,12 @@ def resume() -> None:
         .steps()
         .shuffle(seed=0)
     )
-    state = penstock.Loader(data, BATCH).state_dict()
+    state = data.loader(BATCH).state_dict()
     times: list[float] = []
-    loader = penstock.Loader(data, BATCH, threads=0)
+    loader = data.loader(BATCH, threads=0)
     for k in np.random.default_rng(0).integers(0, 10**10, 200).tolist():
         begin = time.perf_counter()
-        loader = penstock.Loader(data, BATCH, threads=0)
+        loader = data.loader(BATCH, threads=0)
         loader.load_state_dict({**state, "position": k})
         next(iter(loader))
         times.append(time.perf_counter() - begin)

@@ -164,7 +164,7 @@ def by_index(data: penstock.EpisodeDataset, order: list[int]) -> int:
 
 def batches(dataset: penstock.MapDataset, samples: int, steps: int, threads: int) -> int:
     done = 0
-    for batch in penstock.Loader(dataset, batch_size=256, threads=threads):
+    for batch in dataset.loader(batch_size=256, threads=threads):
         done += batch.n
         if done >= samples:
             break

@@ -69,7 +69,7 @@ def ours(path: Path, kind: str) -> float:
     rate = 0.0
     for _ in range(2):  # the first pass compares checksums
         begin = time.process_time()
-        steps = sum(len(batch["rewards"]) for batch in penstock.Loader(samples, batch_size=256, threads=2))
+        steps = sum(len(batch["rewards"]) for batch in samples.loader(batch_size=256, threads=2))
         rate = steps / (time.process_time() - begin)
     return rate
 

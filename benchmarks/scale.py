@@ -114,7 +114,7 @@ def rank(path: str, pipe: Connection, barrier: Any) -> None:
     barrier.wait()
     report["memory"] = memory()["private"] - before
     report["sent"] = max(len(pickle.dumps(each.plan)) for each in plans.values())
-    report["state"] = len(json.dumps(penstock.Loader(small, 2).state_dict()))
+    report["state"] = len(json.dumps(small.loader(2).state_dict()))
     barrier.wait()
     report["ns"] = {name: nanoseconds(each.plan) for name, each in plans.items()}
     pipe.send(report)

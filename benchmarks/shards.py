@@ -89,7 +89,7 @@ def pairs(paths: list[Path], **options: object) -> tuple[float, float, float]:
     rates = []
     for _ in range(3):
         count = 0
-        for batch in penstock.Loader(mixed, batch_size=BATCH, threads=2):
+        for batch in mixed.loader(batch_size=BATCH, threads=2):
             count += len(batch["observations"])
         rates.append(count / (time.perf_counter() - begin))
         begin = time.perf_counter()

@@ -125,9 +125,8 @@ def dataset(columns: dict[str, np.ndarray], windows: bool) -> Any:
 
 
 def ours(data: Any) -> Iterable[Any]:
-    import penstock
 
-    return penstock.Loader(data, batch_size=BATCH, threads=1)
+    return data.loader(batch_size=BATCH, threads=1)
 
 
 def case(name: str, count: int, windows: bool, of: int, peer: str | None) -> None:

@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 import penstock
-from penstock.loading.torch import TorchLoader
 
 TASK, GAMMA, EXPECTILE, SHARPNESS, REWARD = "Pendulum-v1", 0.97, 0.8, 5.0, 0.1  # the last scales rewards
 EVERY = 400  # updates between two plays
@@ -105,7 +104,7 @@ def train(
     learner = Learner()
     optimizer = torch.optim.Adam(learner.parameters(), lr=1e-3)
     losses, returns = list[dict[str, float]](), list[tuple[float, float]]()
-    for batch in TorchLoader(penstock.Loader(samples, batch_size=256)):
+    for batch in samples.loader(batch_size=256, output="torch"):
         parts = learner.losses(batch)
         optimizer.zero_grad()
         sum(parts.values()).backward()

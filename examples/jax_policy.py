@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import penstock
-from penstock.loading.jax import JaxLoader
 
 STEPS, WIDTH = 200, 64  # most steps of an episode; hidden units
 Parameters = list[dict[str, jax.Array]]
@@ -81,7 +80,7 @@ def update(parameters: Parameters, momentum: Parameters, batch: dict[str, jax.Ar
 def train(samples: penstock.MapDataset, memory: int, updates: int) -> tuple[Parameters, list[float]]:
     parameters = create(memory)
     momentum, losses = jax.tree.map(jnp.zeros_like, parameters), list[jax.Array]()
-    for batch in JaxLoader(penstock.Loader(samples.shuffle(seed=0).with_epoch_length(256 * updates), batch_size=256)):
+    for batch in samples.shuffle(seed=0).with_epoch_length(256 * updates).loader(batch_size=256, output="jax"):
         parameters, momentum, loss = update(parameters, momentum, batch)
         losses.append(loss)  # a float would wait for the device
     return parameters, [float(loss) for loss in losses]

@@ -112,7 +112,7 @@ def train(
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
     losses = list[float]()
     counts = [0] * len(PLACES)
-    loader = penstock.Loader(rows, batch_size=20, threads=2)
+    loader = rows.loader(batch_size=20, threads=2)
     if checkpoint and checkpoint.exists():
         saved = torch.load(checkpoint)
         policy.load_state_dict(saved["policy"])

@@ -101,11 +101,11 @@ def main() -> None:
     print(augmented)
 
     def epoch(batch_size: int, threads: int) -> list[Any]:
-        loader = penstock.Loader(augmented, batch_size, threads=threads)
+        loader = augmented.loader(batch_size, threads=threads)
         batches = [batch["context"] for batch in loader]
         return np.concatenate(batches).tolist()
 
-    for batch in penstock.Loader(augmented, batch_size=64):
+    for batch in augmented.loader(batch_size=64):
         print(batch["context"].shape, batch["target"].shape, batch["traj_ts_ids"][0])
         break
     print("other batches and threads, the same images:", epoch(64, 0) == epoch(50, 3))

@@ -60,7 +60,7 @@ def test_a_transform_that_draws_from_torch_is_seeded_by_the_row(transforms: dict
 
     def rows(seed: int, batch_size: int, threads: int) -> Any:
         noisy = data.map(transforms["Seeded"](noise, "x"), seed=seed)
-        return np.concatenate([b["x"] for b in penstock.Loader(noisy, batch_size, threads=threads)])
+        return np.concatenate([b["x"] for b in noisy.loader(batch_size, threads=threads)])
 
     before = torch.random.get_rng_state()
     one = rows(0, 7, 0)

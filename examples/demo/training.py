@@ -49,7 +49,7 @@ class Training:
         torch.default_generator.manual_seed(0)
         torch.set_num_threads(1)  # the network is small: a second thread would cost more than it does
         data = penstock.open(path)
-        self.loader = penstock.Loader(samples(task, data), BATCH_SIZE, drop_last=True, threads=1)
+        self.loader = samples(task, data).loader(BATCH_SIZE, drop_last=True, threads=1)
         self.clone = Clone(data.spec, task.history)
         self.optimiser: torch.optim.Optimizer = torch.optim.Adam(self.clone.parameters(), LEARNING_RATE)
         self._losses: list[float] = []

@@ -16,9 +16,9 @@ from penstock.conversion import scan
 from penstock.core.ragged import Ragged
 from penstock.core.spaces import Box
 from penstock.errors import DataError, LockedError, SpecError, StateError
+from penstock.formats.base.account import CONVERSION
 from penstock.formats.base.format import named as format_named
 from penstock.formats.base.format import recognise
-from penstock.formats.base.unfinished import CONVERSION
 from tests.conversion.conftest import LENGTHS, Make, field, rows_of, same
 
 SEED = {"layout": "seed"}

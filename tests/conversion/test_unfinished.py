@@ -24,8 +24,8 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli.main import app
 from penstock.errors import DamageWarning, FormatError
+from penstock.formats.base.account import CONVERSION
 from penstock.formats.base.format import recognise
-from penstock.formats.base.unfinished import CONVERSION
 from penstock.formats.columns.compact import compact
 from penstock.formats.columns.retention import Retention
 

@@ -52,7 +52,7 @@ def test_pages_have_elements_of_ours_alone_and_escaped_text(data: penstock.Episo
         "MapDataset": windows.map(dict),
         "Shuffled": windows.plan,
         "Columns": windows[:3],
-        "Batch": next(iter(penstock.Loader(data.steps(), batch_size=9, threads=0))),
+        "Batch": next(iter(data.steps().loader(batch_size=9, threads=0))),
         "Episode 1": data[1],
     }
     for name, each in shown.items():
@@ -102,7 +102,7 @@ def test_datasets_and_loaders_print_their_chain(data: penstock.EpisodeDataset) -
     assert "> map(builtins.dict, seed=None)" in repr(windows.map(dict))
     mixed = penstock.mix({"a": data.steps(), "b": data.steps()})
     assert "chain=mix(a: MemorySource(2 episodes) > Steps(), b:" in repr(mixed)
-    loader = penstock.Loader(data.steps(), batch_size=4, threads=0, rank=1, world=2)
+    loader = data.steps().loader(batch_size=4, threads=0, rank=1, world=2)
     assert repr(loader) == f"Loader({data.steps()!r}, batch_size=4, rank=1, world=2)"
     stream = penstock.IterDataset.of(data.steps(), 4).filter(len).rebatch(2)
     text = "IterDataset(chain=MemorySource(2 episodes) > Steps() > blocks of 4 > filter(builtins.len) > rebatch(2))"

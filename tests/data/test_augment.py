@@ -240,9 +240,9 @@ def test_batches_threads_and_ranks_do_not_matter(data: penstock.EpisodeDataset, 
     samples = data.windows(2, pad="zero").shuffle(seed=3).map(augmentation, seed=5)
     expected = samples[:]["o"]
     for size, threads in ((1, 0), (7, 3), (60, 1)):
-        batches = [batch["o"] for batch in penstock.Loader(samples, batch_size=size, threads=threads)]
+        batches = [batch["o"] for batch in samples.loader(batch_size=size, threads=threads)]
         np.testing.assert_array_equal(np.concatenate(batches), expected)
-    shares = [penstock.Loader(samples, 6, rank=rank, world=2, threads=1) for rank in range(2)]
+    shares = [samples.loader(6, rank=rank, world=2, threads=1) for rank in range(2)]
     of_ranks = np.concatenate([batch["o"] for loader in shares for batch in loader])
     assert sorted(map(bytes, of_ranks)) == sorted(map(bytes, expected))
     second = planned_samples(samples).at(np.arange(60) + 60)["o"]  # the next epoch: another order and other draws

@@ -84,10 +84,10 @@ def test_columns_of_one_shape_are_kept_apart() -> None:
 def test_a_saved_run_continues_with_and_without_the_cache() -> None:
     plain, cached = dataset(), dataset().cached()
     assert cached.source.fingerprint == plain.source.fingerprint
-    first = penstock.Loader(plain.steps().shuffle(seed=1), batch_size=2)
-    second = penstock.Loader(cached.steps().shuffle(seed=1), batch_size=2)
+    first = plain.steps().shuffle(seed=1).loader(batch_size=2)
+    second = cached.steps().shuffle(seed=1).loader(batch_size=2)
     batches = [batch["image"].copy() for batch in first]
-    stopped = penstock.Loader(plain.steps().shuffle(seed=1), batch_size=2)
+    stopped = plain.steps().shuffle(seed=1).loader(batch_size=2)
     next(iter(stopped))
     second.load_state_dict(stopped.state_dict())
     for batch, expected in zip(second, batches[1:], strict=True):

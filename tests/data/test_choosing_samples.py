@@ -200,6 +200,6 @@ def test_derived_outputs_may_be_selected():
     for names in (("mask",), ("x", "mask"), ("mask", "image")):
         assert set(windows.select_columns(*names)[:3]) == {*names, "mask"}
     assert windows.select_columns("mask")[:3]["mask"].tolist() == windows[:3]["mask"].tolist()
-    assert sum(batch.n for batch in penstock.Loader(windows.select_columns("mask"), 3)) == 10
+    assert sum(batch.n for batch in windows.select_columns("mask").loader(3)) == 10
     packs = stored().sequences().select_columns("x").pack(6)
     assert set(packs.select_columns("segment_ids")[:]) == {"segment_ids", "positions"}

@@ -191,7 +191,7 @@ def test_marks_but_not_notes_are_in_the_fingerprint(dataset: Path) -> None:
 
 def test_a_saved_run_is_refused_with_other_marks(dataset: Path) -> None:
     def loader(file: Path) -> penstock.Loader:
-        return penstock.Loader(penstock.open(dataset, curation=file).steps().shuffle(seed=1), batch_size=2, threads=0)
+        return penstock.open(dataset, curation=file).steps().shuffle(seed=1).loader(batch_size=2, threads=0)
 
     first = loader(edited(dataset, e0=EpisodeMarks(excluded=True)))
     batches = iter(first)

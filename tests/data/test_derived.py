@@ -347,13 +347,13 @@ def test_chosen_episodes_stay_chosen() -> None:
 
 def test_batches_of_a_loader_and_a_state_that_resumes(small_ranges: None) -> None:
     windows = dataset([9] * 20).with_column("double", double).windows(4).shuffle(0)
-    loader = penstock.Loader(windows, batch_size=8, threads=2)
+    loader = windows.loader(batch_size=8, threads=2)
     batches = [batch["double"].copy() for _, batch in zip(range(4), loader, strict=False)]
     state = loader.state_dict()
     loader.load_state_dict(state)  # a loop that was left early is not continued otherwise
     rest = [batch["double"].copy() for batch in loader]
-    again = penstock.Loader(
-        dataset([9] * 20).with_column("double", double, memory=0).windows(4).shuffle(0), batch_size=8, threads=0
+    again = (
+        dataset([9] * 20).with_column("double", double, memory=0).windows(4).shuffle(0).loader(batch_size=8, threads=0)
     )
     again.load_state_dict(state)
     assert [b.tolist() for b in again_batches(again)] == [b.tolist() for b in rest]

@@ -201,7 +201,7 @@ def _environment(seed: int) -> dict[str, str]:
 
 def test_a_state_is_refused_after_a_change() -> None:
     def loader(mean: float, version: str | None = None) -> penstock.Loader:
-        return penstock.Loader(numbers().map(lambda c: {"x": c["x"] - mean}, version=version), 4)
+        return numbers().map(lambda c: {"x": c["x"] - mean}, version=version).loader(4)
 
     state = json.loads(json.dumps(loader(0).state_dict()))
     loader(0).load_state_dict(state)

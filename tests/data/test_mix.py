@@ -253,11 +253,11 @@ def test_an_epoch_goes_on_in_the_pass_that_the_one_before_began():
     batch = planned_samples(mixed).at(np.arange(60))
     assert batch["x"][batch["source"] == 1].tolist() == [100, 101, 102, 103] * 5
     assert not mixed.plan.steady
-    loader = penstock.Loader(mixed, 7)
+    loader = mixed.loader(7)
     for _ in range(2):
         taken = [batch["x"].tolist() for batch in loader]
     state = json.loads(json.dumps(loader.state_dict()))
-    again = penstock.Loader(mix([numbers(10), numbers(4, 100)], [2, 1], stop="all_exhausted"), 4)
+    again = mix([numbers(10), numbers(4, 100)], [2, 1], stop="all_exhausted").loader(4)
     again.load_state_dict(state)
     assert [x for each in taken for x in each] == batch["x"][15:30].tolist()
     assert [x for each in again for x in each["x"].tolist()] == batch["x"][30:45].tolist()
@@ -319,7 +319,7 @@ def test_a_column_may_be_aligned_otherwise_in_another_dataset():
     )
     mixed = mix([steps, boundary], [1, 1])
     assert mixed[:]["x"].tolist() == [0, 100, 1, 101, 2, 103, 3, 104]
-    loader = penstock.Loader(mixed, 8, threads=0)
+    loader = mixed.loader(8, threads=0)
     assert loader.why(next(iter(loader)).ticket).table["episode"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 

@@ -184,7 +184,7 @@ def test_batches_are_scaled_in_their_own_memory_with_the_same_bits(inverted: boo
     scale = scale.inverse if inverted else scale
     for samples in (data.steps(), data.windows(4).shuffle(0)):
         for batch, plain in zip(
-            penstock.Loader(samples.map(scale), 16), penstock.Loader(samples, 16), strict=True
+            samples.map(scale).loader(16), samples.loader(16), strict=True
         ):  # the first batch fills the table of figures
             expected = scale({path: plain[path] for path in columns})
             for path in columns:

@@ -14,7 +14,6 @@ import pytest
 import penstock
 from penstock.data.plan_drawing import BatchGrid, batches_drawing, layout_drawing, mixing_drawing, shares_drawing
 from penstock.errors import PlanError
-from penstock.loading.jax import JaxLoader
 
 LENGTHS = [3, 0, 7, 5, 0, 4, 9, 6]
 
@@ -39,7 +38,7 @@ PLANS = {
 def test_lines_are_the_rows_of_the_batches(name):
     data = PLANS[name]()
     picture = data.show(3, batches=4)
-    loader = penstock.Loader(data, batch_size=3)
+    loader = data.loader(batch_size=3)
     assert picture.edges.tolist() == loader.show(4).edges.tolist()
     rows = picture.rows
     for number, batch in zip(range(len(picture.edges) - 1), loader, strict=False):
@@ -62,16 +61,16 @@ def _real(batch, values):
 
 
 def test_planned_batches_keep_their_sizes_and_widths():
-    data = episodes([5, 1, 4, 2, 8, 3, 3]).sequences().shuffle(seed=1).batches(tokens=10)
+    data = episodes([5, 1, 4, 2, 8, 3, 3]).sequences().shuffle(seed=1).apply(penstock.transforms.Batches(tokens=10))
     picture = data.show(batches=3)
-    batches = list(penstock.Loader(data))[:3]
+    batches = list(data.loader())[:3]
     assert [batch["x"].shape for batch in batches] == [*zip(np.diff(picture.edges), picture.widths, strict=True)]
     with pytest.raises(PlanError, match="batches are planned"):
         data.show(4)
 
 
 def test_a_loader_shows_what_comes_next_without_skipped_samples():
-    loader = penstock.Loader(episodes().steps(), batch_size=8)
+    loader = episodes().steps().loader(batch_size=8)
     next(iter(loader))
     loader.skip((10, 20))
     loader.load_state_dict(loader.state_dict())
@@ -80,13 +79,12 @@ def test_a_loader_shows_what_comes_next_without_skipped_samples():
     loader.load_state_dict({**loader.state_dict(), "position": 8})
     assert loader.show(1).rows["first_row"].tolist() == batch["x"].tolist()
     assert loader.show(2, position=0).positions.tolist() == [*range(10), *range(20, 26)]
-    assert penstock.Loader(episodes().steps(), 8, rank=1, world=2).show(1).positions.tolist() == list(range(8))
-    assert repr(JaxLoader(loader).show(2)) == repr(loader.show(2))
+    assert episodes().steps().loader(8, rank=1, world=2).show(1).positions.tolist() == list(range(8))
     for wrong in ({"batches": 0}, {"position": -1}):
         with pytest.raises(PlanError):
             loader.show(**wrong)
     with pytest.raises(PlanError, match="stream"):
-        penstock.Loader(penstock.IterDataset.of(episodes().steps(), 4)).show()
+        penstock.IterDataset.of(episodes().steps(), 4).loader().show()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -286,11 +286,11 @@ def test_two_epochs_differ_and_an_empty_stream_gives_nothing() -> None:
 def test_the_loader_resumes_a_packed_stream() -> None:
     packed = stream(np.random.default_rng(3).integers(1, 20, 300)).pack(40, open_bins=8, rows=4)
     whole = list(packed)
-    loader = penstock.Loader(packed)
+    loader = packed.loader()
     walk = iter(loader)
     for _ in range(5):
         next(walk)
-    other = penstock.Loader(packed)
+    other = packed.loader()
     other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
     same(list(other), whole[5:])
 

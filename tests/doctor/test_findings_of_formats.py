@@ -21,9 +21,9 @@ import penstock
 from penstock.core.spaces import Box
 from penstock.doctor.examine import leaks
 from penstock.errors import DamageWarning, SpecError
+from penstock.formats.base.account import UnfinishedWork
 from penstock.formats.base.findings import finding_kinds
 from penstock.formats.base.format import available
-from penstock.formats.base.unfinished import UnfinishedWork
 from penstock.formats.memory import MemorySource
 from tests.doctor.damage import FILES, GENERAL, NAMES, SPECIAL
 from tests.doctor.test_planted import ALSO, PLANTS, Values, clean, source_of

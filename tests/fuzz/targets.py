@@ -620,12 +620,12 @@ def state_of(kind: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     mixed = penstock.mix([data.steps(), other.steps()], [2, 1])
     repacked = data.sequences().shuffle(seed=1).pack(30, repack=True)
     made: dict[str, Callable[[], Any]] = {
-        "windows": lambda: penstock.Loader(words, batch_size=7, threads=0),
-        "mixed": lambda: penstock.Loader(mixed, batch_size=7, threads=0),
-        "packed": lambda: penstock.Loader(data.sequences().pack(30), batch_size=1, threads=0),
-        "repacked": lambda: penstock.Loader(repacked, batch_size=1, threads=0),
-        "stream": lambda: penstock.Loader(penstock.IterDataset.of(data.steps(), 7).rebatch(4), threads=0),
-        "packed stream": lambda: penstock.Loader(penstock.IterDataset.of(words_of(), 2).pack(30), threads=0),
+        "windows": lambda: words.loader(batch_size=7, threads=0),
+        "mixed": lambda: mixed.loader(batch_size=7, threads=0),
+        "packed": lambda: data.sequences().pack(30).loader(batch_size=1, threads=0),
+        "repacked": lambda: repacked.loader(batch_size=1, threads=0),
+        "stream": lambda: penstock.IterDataset.of(data.steps(), 7).rebatch(4).loader(threads=0),
+        "packed stream": lambda: penstock.IterDataset.of(words_of(), 2).pack(30).loader(threads=0),
     }
     return made[kind], lambda taker: [batch["x"] for batch, _ in zip(taker, range(3), strict=False)]
 

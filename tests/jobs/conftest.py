@@ -40,7 +40,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "task": rng.integers(0, 3, episodes),
     }
     columns["rewards"][[3, 9000]] = np.nan
-    data = penstock.from_arrays(columns, lengths=lengths)
+    data = penstock.from_arrays(columns, lengths=lengths.tolist())
     path = tmp_path_factory.mktemp("jobs") / "recording"
     penstock.convert(data, path, certificate=False)
     return path

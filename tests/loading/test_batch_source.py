@@ -18,7 +18,7 @@ def test_jobs_of_samples_that_a_function_enlarges_stay_small() -> None:
     large = small.map(lambda c: {"picture": np.zeros((c.n, 1 << 17), np.uint8)})
     counted = {}
     for name, dataset in (("small", small), ("large", large)):
-        source = PositionSource(dataset, 32)
+        source = PositionSource(planned_samples(dataset), 32)
         jobs = source.jobs(source.start())
         next(jobs).run()
         counted[name] = len(next(jobs).run())

@@ -17,9 +17,7 @@ from penstock.data import EpisodeDataset, MapDataset, from_arrays
 from penstock.data.map_dataset import planned_samples
 from penstock.data.mix import mix
 from penstock.errors import DataError, PlanError
-from penstock.loading import Loader
-from penstock.loading.jax import JaxLoader
-from penstock.loading.torch import TorchDataset, TorchLoader, TorchSamples, TorchStream
+from penstock.loading.torch import TorchDataset, TorchSamples, TorchStream
 
 
 def data() -> EpisodeDataset:
@@ -63,9 +61,9 @@ EMPTY: dict[str, tuple[Callable[[], MapDataset], str]] = {
     ),
 }
 MAKERS: dict[str, Callable[..., Any]] = {
-    "Loader": lambda d, **options: Loader(d, 4, threads=0, **options),
-    "TorchLoader": lambda d, **options: TorchLoader(Loader(d, 4, threads=0, **options)),
-    "JaxLoader": lambda d, **options: JaxLoader(Loader(d, 4, threads=0, **options)),
+    "Loader": lambda d, **options: d.loader(4, threads=0, **options),
+    "torch": lambda d, **options: d.loader(4, threads=0, **options, output="torch"),
+    "jax": lambda d, **options: d.loader(4, threads=0, **options, output="jax"),
     "TorchDataset": lambda d, **options: TorchDataset(d, 4, **options),
     "TorchSamples": TorchSamples,
     "TorchStream": lambda d, **options: TorchStream(d, 4, **options),
@@ -79,7 +77,7 @@ def test_an_empty_plan_says_why(name: str) -> None:
     dataset = make()
     assert len(dataset) == 0
     with pytest.raises(PlanError, match=rf"expected at least one batch, got none: .*{why}.*; allow_empty=True"):
-        Loader(dataset, 4)
+        dataset.loader(4)
     with pytest.raises(PlanError, match=why):
         planned_samples(dataset).at(np.arange(2))
     with pytest.raises(PlanError, match=why):
@@ -120,13 +118,13 @@ def test_a_stream_that_ends_without_a_sample(threads: int) -> None:
 
     for stream in (filtered(99), filtered(99).rebatch(2)):
         with pytest.raises(PlanError, match="a stream that ended without one; check its filters"):
-            list(Loader(stream, threads=threads))
-        assert sum(batch.n for batch in Loader(stream, threads=threads, allow_empty=True)) == 0
-    loader = Loader(filtered(7).rebatch(2), threads=threads)
+            list(stream.loader(threads=threads))
+        assert sum(batch.n for batch in stream.loader(threads=threads, allow_empty=True)) == 0
+    loader = filtered(7).rebatch(2).loader(threads=threads)
     first = [next(iter(loader))["x"].tolist()]
     loader.load_state_dict(loader.state_dict())
     assert first + [batch["x"].tolist() for batch in loader] == [[8, 9], [10, 11]]
-    ended = Loader(filtered(7).rebatch(2), threads=threads)
+    ended = filtered(7).rebatch(2).loader(threads=threads)
     ended.load_state_dict({**loader.state_dict(), **_end_of(filtered(7).rebatch(2))})
     assert list(ended) == []  # the rest of an epoch may have none
 
@@ -169,4 +167,4 @@ def test_data_of_another_format_are_named(tmp_path: Path) -> None:
 
 def test_ragged_episodes_without_values_are_samples() -> None:
     rows = Ragged.from_rows([np.zeros(0, np.int64)] * 3)
-    assert len(list(Loader(from_arrays({"tokens": rows}, lengths=[3]).steps(), 2))) == 2
+    assert len(list(from_arrays({"tokens": rows}, lengths=[3]).steps().loader(2))) == 2

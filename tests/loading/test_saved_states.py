@@ -15,7 +15,6 @@ import pytest
 
 import penstock
 from penstock.data import EpisodeDataset, MapDataset
-from penstock.loading import Loader
 
 
 def steps(n: int, first: int = 0, episode: int = 10) -> EpisodeDataset:
@@ -110,10 +109,10 @@ SAVED: dict[str, tuple[Callable[[], MapDataset], dict[str, Any], list[Any]]] = {
 @pytest.mark.parametrize("name", SAVED)
 def test_a_saved_state_goes_on_with_the_same_samples(name: str) -> None:
     make, state, expected = SAVED[name]
-    loader = Loader(make(), 1, threads=0)
+    loader = make().loader(1, threads=0)
     iterator = iter(loader)
     next(iterator)
     assert loader.state_dict() == state
-    resumed = Loader(make(), 1, threads=0)
+    resumed = make().loader(1, threads=0)
     resumed.load_state_dict(state)
     assert [batch["x"][0].tolist() for batch in islice(resumed, len(expected))] == expected

@@ -63,12 +63,12 @@ def test_credentials_are_in_no_text_and_no_file(
     monkeypatch.setattr(fetch_progress, "SHOWN", 1)
     url, told = secret(site, "run"), []
     with penstock.open(url, storage_options=OPTIONS) as data:
-        loader = penstock.Loader(data.windows(2).shuffle(seed=1), batch_size=4, threads=1)
+        loader = data.windows(2).shuffle(seed=1).loader(batch_size=4, threads=1)
         batches = iter(loader)
         next(batches)
         state, ticket = loader.state_dict(), data.windows(2)
         told += [repr(data), repr(data.source), str(data.metadata), data.source.fingerprint, str(data.source.location)]
-        told += [repr(ticket), json.dumps(state), str(loader.explain()), repr(Location.of(url, OPTIONS))]
+        told += [repr(ticket), json.dumps(state), str(loader.why()), repr(Location.of(url, OPTIONS))]
         told.append(pickle.dumps(data.source).decode("latin-1"))
         report = penstock.convert(data, tmp_path / "out" / "copy")
         told += [repr(report), json.dumps(report.certificate.to_json())]

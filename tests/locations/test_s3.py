@@ -261,7 +261,7 @@ def test_credentials_are_in_no_text(
     told = [repr(report), json.dumps(report.certificate.to_json())]
     with penstock.open(url, storage_options=options) as data:
         data.steps()[:5]
-        loader = penstock.Loader(data.steps().shuffle(seed=1), batch_size=4, threads=0)
+        loader = data.steps().shuffle(seed=1).loader(batch_size=4, threads=0)
         told += [
             repr(data),
             repr(data.source),

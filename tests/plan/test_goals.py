@@ -187,10 +187,10 @@ def test_hindsight_replay_recomputes_rewards() -> None:
 def test_a_run_that_is_resumed_on_other_ranks_sees_the_same_goals() -> None:
     samples = dataset([7, 11, 4]).windows(3, pad="repeat").shuffle(2)
     samples = samples.goals("future", "observations/state", original="observations/desired", k=2, seed=4)
-    whole = [batch["goal"].tolist() for loader in [penstock.Loader(samples, 5)] for _ in range(3) for batch in loader]
-    loader = penstock.Loader(samples, 5, threads=0)
+    whole = [batch["goal"].tolist() for loader in [samples.loader(5)] for _ in range(3) for batch in loader]
+    loader = samples.loader(5, threads=0)
     first = [batch["goal"].tolist() for _, batch in zip(range(3), loader, strict=False)]
-    ranks = [penstock.Loader(samples, 5, rank=rank, world=2, threads=0) for rank in range(2)]
+    ranks = [samples.loader(5, rank=rank, world=2, threads=0) for rank in range(2)]
     for each in ranks:
         each.load_state_dict(loader.state_dict())
     rest = [
@@ -201,7 +201,7 @@ def test_a_run_that_is_resumed_on_other_ranks_sees_the_same_goals() -> None:
 
 def test_why_lists_the_row_of_a_goal() -> None:
     samples = dataset([7, 11, 4]).steps().goals("future", "observations/state")
-    loader = penstock.Loader(samples, 22)
+    loader = samples.loader(22)
     batch = next(iter(loader))
     table = loader.why(batch.ticket, "goal").table
     assert (1000 * table["episode"] + table["step"]).tolist() == batch["goal"].tolist()

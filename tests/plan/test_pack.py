@@ -415,7 +415,7 @@ def test_an_epoch_may_have_no_packs():
     packs = tokens([0, 0, 3]).sequences().with_epoch_length(1).pack(4)
     assert (len(packs), packs.plan.empty) == (0, False)
     assert packs.plan.sizes(np.arange(6)).tolist() == [0, 0, 1, 0, 0, 1]
-    loader = penstock.Loader(packs, 2)
+    loader = packs.loader(2)
     epochs = [[batch["tokens"].tolist() for batch in loader] for _ in range(2)]
     assert epochs == [[[[1, 2, 3, 0]]]] * 2
     assert [block["tokens"].tolist() for block in penstock.IterDataset.of(packs, 2, epochs=4)] == [[[1, 2, 3, 0]]]
@@ -433,7 +433,7 @@ def test_whole_blocks_of_epochs_of_unequal_lengths():
     assert min(sizes) < most
     blocks = list(penstock.IterDataset.of(packs, most, epochs=30, drop_last=True))
     assert [block.n for block in blocks] == [most] * sizes.count(most)
-    loader = penstock.Loader(packs, most, drop_last=True)
+    loader = packs.loader(most, drop_last=True)
     given = [batch.n for _ in range(3) for batch in loader]
     assert given == [most] * 3
 
@@ -490,7 +490,7 @@ def test_a_ramp_of_equal_windows_is_planned_by_arithmetic(tmp_path: Any) -> None
 def test_a_ramp_that_becomes_too_short_for_all_samples_is_an_error() -> None:
     data = penstock.from_arrays({"x": np.zeros(12)}, lengths=[4, 8]).sequences()
     packed = data.pack([(0, 12), (2, 3)], overlong="drop")
-    loader = penstock.Loader(packed, 1, threads=0)
+    loader = packed.loader(1, threads=0)
     assert [batch["x"].shape for batch in loader] == [(1, 12)]
     with pytest.raises(PlanError, match=r"expected packs in one of 100 epochs from epoch \d on, .*; a ramp may have"):
         list(loader)

@@ -165,11 +165,11 @@ def test_weights_by_column_and_function() -> None:
 
 def test_a_run_that_is_resumed_on_other_ranks_sees_the_same_batches() -> None:
     draws = steps(90).weighted(np.random.default_rng(3).exponential(size=90), seed=2).shuffle(7)
-    whole = [batch["x"].tolist() for loader in [penstock.Loader(draws, 16)] for _ in range(3) for batch in loader]
-    loader = penstock.Loader(draws, 16, threads=0)
+    whole = [batch["x"].tolist() for loader in [draws.loader(16)] for _ in range(3) for batch in loader]
+    loader = draws.loader(16, threads=0)
     first = [batch["x"].tolist() for _, batch in zip(range(4), loader, strict=False)]
     state, rest = loader.state_dict(), []
-    ranks = [penstock.Loader(draws, 16, rank=rank, world=3, threads=0) for rank in range(3)]
+    ranks = [draws.loader(16, rank=rank, world=3, threads=0) for rank in range(3)]
     for each in ranks:
         each.load_state_dict(state)
     for _ in range(3):

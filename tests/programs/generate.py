@@ -23,6 +23,7 @@ from penstock.data.normalize import normalize
 from penstock.data.summarize import statistics
 from penstock.formats.memory import MemorySource
 from penstock.plan import Plan, PlanTransform, Reordered, Select, Take
+from penstock.plan.batched import Batches
 from penstock.plan.weights import shares
 from tests.programs import model
 from tests.programs.model import EpisodeModel, Node, Record
@@ -324,8 +325,8 @@ class Generator:
             "window": rng.randint(1, 30),
             "seed": rng.randrange(9),
         }
-        data = node.data.batches(size, tokens=tokens, **options)
-        made = Node(data, _nothing, f"{node.text}.batches({size}, tokens={tokens}, **{options})")
+        data = node.data.apply(Batches(size, tokens=tokens, **options))
+        made = Node(data, _nothing, f"{node.text}.apply(Batches({size}, tokens={tokens}, **{options}))")
         made.epoch = model.batched(node, made, size, tokens, bool(options["sort"]))
         return made
 

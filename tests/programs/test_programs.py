@@ -23,7 +23,6 @@ from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError
-from penstock.loading.loader import Loader
 from penstock.plan.batched import BatchedPlan
 from tests.programs.generate import Generator
 from tests.programs.model import Node, Record, key, real, records_of
@@ -110,7 +109,7 @@ def check_loading(node: Node, again: Any, rng: Random) -> None:
     plan, world = node.data.plan, rng.randint(1, 3)
     size = rng.randint(world, 12)
     planned = isinstance(plan, BatchedPlan)  # a loader then takes no size
-    loaders = [Loader(node.data, None if planned else size, rank=r, world=world, threads=0) for r in range(world)]
+    loaders = [node.data.loader(None if planned else size, rank=r, world=world, threads=0) for r in range(world)]
     end = plan.start(_first_full(node) + 1)
     flat = node.sequence(0, end)
     given = joined(loaders, None)
@@ -119,7 +118,7 @@ def check_loading(node: Node, again: Any, rng: Random) -> None:
     state = json.loads(json.dumps(loaders[0].state_dict()))
     position = state["position"]
     assert len(given) + len(taken) == position
-    other = Loader(again, None if planned else rng.randint(1, 12), rank=0, world=1, threads=0)
+    other = again.loader(None if planned else rng.randint(1, 12), rank=0, world=1, threads=0)
     other.load_state_dict(state)
     rest = joined([other], None)
     assert rest  # of the epoch under way, or the next one with samples
@@ -127,7 +126,7 @@ def check_loading(node: Node, again: Any, rng: Random) -> None:
     assert position + len(rest) in [plan.start(e) for e in range(40)]
     lo = rng.randrange(end)
     hi = rng.randint(lo, end)
-    loader = Loader(node.data, None if planned else size, rank=0, world=1, threads=0)
+    loader = node.data.loader(None if planned else size, rank=0, world=1, threads=0)
     loader.skip((lo, hi))
     left = flat[:lo] + flat[hi:]
     if left:
@@ -164,7 +163,7 @@ def joined(loaders: list[Any], batches: int | None) -> list[str]:
 def check_tickets(node: Node, rng: Random) -> None:
     """What `why` says of a batch are the rows that it has."""
     planned = isinstance(node.data.plan, BatchedPlan)
-    loader = Loader(node.data, None if planned else rng.randint(1, 9), rank=0, world=1, threads=0)
+    loader = node.data.loader(None if planned else rng.randint(1, 9), rank=0, world=1, threads=0)
     bases = [EpisodeDataset(source).steps()[:]["x"].tolist() for source in node.data.sources]
     for batch in loader:
         table = loader.why(str(batch.ticket), "x").table

@@ -25,9 +25,8 @@ from penstock.core.spec import Field, Spec
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset, selection_of
 from penstock.errors import DataError, SpecError
-from penstock.formats.base.target import Target
-from penstock.formats.base.unfinished import CONVERSION
-from penstock.formats.base.writer import Writer
+from penstock.formats.base.account import CONVERSION
+from penstock.formats.base.writer import Target, Writer
 
 OnEpisode = Callable[[int, int, int], object]
 STORED_BY_MINARI = frozenset(

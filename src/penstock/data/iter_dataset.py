@@ -26,6 +26,7 @@ from penstock.core.blocks import BlockIterator, BlockOrigin, IteratorState, conc
 from penstock.core.columns import Columns
 from penstock.core.html import page, steps
 from penstock.data.function_digest import FunctionDigest
+from penstock.data.loadable import Loadable
 from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.names import name_of
 from penstock.data.sample_blocks import SampleBlocks, check_batches
@@ -35,7 +36,7 @@ from penstock.errors import PlanError, SpecError, StateError
 from penstock.plan.base import chained
 
 
-class IterDataset:
+class IterDataset(Loadable):
     """Iterable blocks of columns, with stages that may change the number of rows. It has no length and no index.
 
     `IterDataset.of` makes one of samples. Each `iter()` starts from the beginning. The iterator has `state_dict` and

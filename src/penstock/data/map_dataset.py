@@ -14,13 +14,13 @@ from penstock.core.html import page, steps, table
 from penstock.core.other_names import SAMPLES, OtherNames
 from penstock.core.text import counted
 from penstock.data.function_digest import FunctionDigest
+from penstock.data.loadable import Loadable
 from penstock.data.map_function import MapFn, Mapped
 from penstock.data.plan_picture import PlanPicture, upcoming
 from penstock.data.planned_samples import PlannedSamples
 from penstock.data.relabel import GoalChoice, Relabelled
 from penstock.data.scan import By, WeightFn, sample_weights, scan
 from penstock.errors import ArgumentError, PlanError, SpecError
-from penstock.plan.batched import Batches
 from penstock.plan.epoch_length import EpochLength
 from penstock.plan.goals import Goals, Strategy
 from penstock.plan.outputs import MarkKind
@@ -40,7 +40,7 @@ from penstock.plan.where import evaluate
 LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never ends has 2^62
 
 
-class MapDataset(OtherNames):
+class MapDataset(OtherNames, Loadable):
     """Samples with a length and random access. `plan` selects rows, and `sources` have the values.
 
     `samples[5]` is one record, a nested dict. `samples[2:9]` and `samples[[3, 1, 4]]` are `Columns` with one row for
@@ -453,42 +453,6 @@ class MapDataset(OtherNames):
         """
         return MapDataset(self._samples.through(Mapped.of(fn, seed, version)))
 
-    def batches(
-        self,
-        size: Ramp | None = None,
-        *,
-        tokens: Ramp | None = None,
-        multiple: int = 1,
-        sort: bool = True,
-        window: int = 65536,
-        seed: int = 0,
-    ) -> MapDataset:
-        """Plan batches of similar length, for `Loader(dataset)`. See `penstock.plan.Batches`.
-
-        Call it last, after `shuffle`, `mix` and `pack`; `map` may follow. Whole episodes (`sequences`) are padded to
-        the longest of their batch.
-
-        Args:
-            size: Most samples of a batch over all ranks, at least 1, or a ramp such as `[(0, 64), (10_000, 256)]`:
-                batches of 64 before position 10,000 and of 256 after. The default is None: no limit.
-            tokens: Most places of a batch over all ranks with its padding, at least 1, or a ramp. The default is None:
-                no limit.
-            multiple: Batches are padded to a width that is a multiple of this. The default is 1.
-            sort: Whether to sort by length, and shuffle the batches. False keeps the order. The default is True.
-            window: Samples that are sorted together, at least 1. The default is 65536.
-            seed: Seed of the order of batches. The default is 0.
-
-        Raises:
-            PlanError: Neither `size` nor `tokens` is given, or one is out of range.
-
-        Example:
-            >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"x": np.arange(12)}, lengths=[1, 5, 2, 4]).sequences()
-            >>> sorted(batch["x"].shape for batch in penstock.Loader(data.batches(tokens=10)))
-            [(2, 2), (2, 5)]
-        """
-        return self.apply(Batches(size, tokens, multiple, sort, window, seed))
-
     def goals(
         self,
         strategy: Strategy = "future",
@@ -573,7 +537,7 @@ class MapDataset(OtherNames):
         No data are read.
 
         Args:
-            batch_size: Samples of a batch, at least 1. Not allowed if `batches()` plans them. The default is None: 64.
+            batch_size: Samples of a batch, at least 1. Not allowed if `Batches` plans them. The default is None: 64.
             batches: Most batches to show, at least 1. The default is 16.
             position: First position, 0 or more. The default is 0.
 

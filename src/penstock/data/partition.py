@@ -2,10 +2,10 @@
 
 Episodes that must stay together form a group: episodes with the same value of `by` or of `groups`, the same time, or
 the same values. Groups are joined where they share an episode. Without groups of several episodes, the transform
-`Split` makes the parts, and sizes are exact. Otherwise, groups are drawn in a random order, largest first, and each goes to
-the part that lacks most of its share; a part is then off by less than the largest group. A split by time goes through
-the groups in the order of their earliest episode, so each part is later than the part before it, but for duplicates of
-earlier episodes.
+`Split` makes the parts, and sizes are exact. Otherwise, groups are drawn in a random order, largest first, and each
+goes to the part that lacks most of its share; a part is then off by less than the largest group. A split by time goes
+through the groups in the order of their earliest episode, so each part is later than the part before it, but for
+duplicates of earlier episodes.
 
 Duplicates have the same values in all columns. Most episodes differ in their length or in the first or last row of
 columns of few bytes, which are read first; only episodes that agree in these are read whole.
@@ -30,8 +30,8 @@ from penstock.data.loaded_episodes import DIGEST_BYTES, LoadedEpisodes, flattene
 from penstock.errors import ArgumentError, PlanError, suggestion
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.ordered_map import OrderedMap
-from penstock.formats.base.overlay import OverlaySource
 from penstock.formats.base.source import Source
+from penstock.formats.base.state import OverlaySource
 from penstock.plan.split import Split
 from penstock.plan.where import TakeEpisodes
 

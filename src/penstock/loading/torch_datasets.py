@@ -96,7 +96,7 @@ class TorchSamples(torch.utils.data.Dataset[dict[str, Any]]):
 
     Batches are read in one call and are already `Tensors`, so there is nothing to collate:
     `DataLoader(samples, batch_size=64, sampler=..., collate_fn=samples.collate)`. With the order of the dataset,
-    `TorchStream` and `TorchLoader` have exact resume and ranks instead.
+    `TorchStream` and `loader` have exact resume and ranks instead.
 
     Args:
         dataset: The dataset.
@@ -173,7 +173,7 @@ def torch_source(
     if batch_size < 1:
         raise PlanError(f"expected batch_size >= 1, got {batch_size}")
     if isinstance(dataset.plan, BatchedPlan):
-        raise PlanError("expected a dataset without batches() for a TorchStream; TorchLoader takes planned batches")
+        raise PlanError('expected a dataset without planned batches; its loader(output="torch") takes them')
     shares = ranks(rank, world)
     check_ranks(dataset.plan, batch_size, shares)
     return PositionSource(planned_samples(dataset), batch_size, drop_last, shares)

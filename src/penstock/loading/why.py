@@ -44,7 +44,7 @@ class Why:
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
-        >>> loader = penstock.Loader(data.steps(), batch_size=5)
+        >>> loader = data.steps().loader(batch_size=5)
         >>> loader.why(next(iter(loader)).ticket).table["step"].tolist()
         [0, 1, 0, 1, 2]
     """

@@ -13,6 +13,7 @@ import numpy as np
 from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns
 from penstock.core.ragged import Array
+from penstock.data.loadable import Loadable
 from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import ExpiredRowError, PlanError, StateError
 from penstock.flow.metrics import Metrics
@@ -87,10 +88,10 @@ class _Taken:
     draw: Draw | None
 
 
-class ReplayBatches:
+class ReplayBatches(Loadable):
     """Endless batches of a replay. `Replay.batches` makes it.
 
-    A batch is drawn when it is taken. A `Loader` or an adapter that takes batches before the consumer asks for them
+    A batch is drawn when it is taken. A loader that takes batches before the consumer asks for them
     draws them with the priorities of that moment. `state_dict` has the draws of batches that were taken and not
     received, so a resumed run gets equal batches.
 

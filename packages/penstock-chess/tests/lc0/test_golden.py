@@ -176,7 +176,7 @@ def test_shuffled_positions_inflate_each_game_once_an_epoch(golden: Path, monkey
     monkeypatch.setattr(ChunkFile, "load", lambda self, i: loads.append(i) or load(self, i))
     (path,) = (golden / "tar").iterdir()
     samples = penstock.open(path).steps().select_columns("rule50_count", "plies_left").shuffle(seed=3, block=64, pool=2)
-    loader = penstock.Loader(samples, batch_size=16, threads=1)
+    loader = samples.loader(batch_size=16, threads=1)
     seen = np.concatenate([batch["plies_left"] for batch in loader])
     assert sorted(loads) == [0, 1, 2]
     assert sorted(seen.tolist()) == sorted(rows([path])["plies_left"].tolist())

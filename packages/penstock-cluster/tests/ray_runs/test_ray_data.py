@@ -162,7 +162,7 @@ for absent in ("pandas", "ray"):
     except MissingExtraError as error:
         print(error)
 samples = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).steps()
-print(next(iter(penstock.Loader(samples, batch_size=2)))["x"].tolist())
+print(next(iter(samples.loader(batch_size=2)))["x"].tolist())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     *errors, batch = done.stdout.splitlines()

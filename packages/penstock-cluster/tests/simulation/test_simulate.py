@@ -237,7 +237,7 @@ def test_work_is_measured_for_each_order_and_for_the_fewest_and_most_hosts(monke
     measured: list[tuple[str, int, int]] = []
 
     def fake(ordered: penstock.MapDataset, batch_size: int, hosts: int, threads: int, seed: int = 0) -> float:
-        measured.append((ordered.chain[-1], batch_size, hosts))
+        measured.append((planned_samples(ordered).chain[-1], batch_size, hosts))
         return 0.001 * hosts
 
     monkeypatch.setattr(importlib.import_module("penstock_cluster.simulation.simulate"), "measure_work", fake)
@@ -257,7 +257,7 @@ def test_measured_jobs_are_those_of_a_loader() -> None:
 
     data = stored(20_000, 3000).windows(4).map(noted, seed=0)
     assert measure_work(data, 64, hosts=2, threads=3) > 0
-    job = position_source.PositionSource(data, 64, ranks=Ranks(0, 2)).samples_that_fit() // 2
+    job = position_source.PositionSource(planned_samples(data), 64, ranks=Ranks(0, 2)).samples_that_fit() // 2
     assert {len(keys) for keys in seen} == {job}, "the samples of one of two hosts in a whole job"
     assert len(seen) % 3 == 0, "each of three threads has a job"
 

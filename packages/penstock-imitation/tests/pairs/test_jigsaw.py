@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock import Columns, Loader
+from penstock import Columns
 from penstock.data.map_dataset import planned_samples
 from penstock.errors import FormatError, PlanError, SpecError
 from penstock_imitation.jigsaw import Jigsaw
@@ -55,7 +55,7 @@ def test_classes_follow_from_seed_and_position_alone() -> None:
     pairs = data.apply(TargetPairs("identity")).map(Jigsaw(table), seed=7)
     whole = pairs[:]["target"]
     for size, threads in [(1, 0), (7, 2), (64, 3)]:
-        rows = np.concatenate([batch["target"] for batch in Loader(pairs, batch_size=size, threads=threads)])
+        rows = np.concatenate([batch["target"] for batch in pairs.loader(batch_size=size, threads=threads)])
         np.testing.assert_array_equal(rows, whole)
     others = [data.apply(TargetPairs("identity")).map(Jigsaw(table), seed=seed)[:]["target"] for seed in range(5)]
     assert (

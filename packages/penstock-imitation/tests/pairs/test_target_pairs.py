@@ -89,7 +89,7 @@ def test_every_output_owns_its_data(kind: PairKind, threads: int) -> None:
     data = made([4, 6, 3])
     fresh = data.apply(TargetPairs(kind))[:].flat
     pairs = data.apply(TargetPairs(kind))
-    for batch in [pairs[:], *Loader(pairs, batch_size=len(pairs), threads=threads)]:
+    for batch in [pairs[:], *pairs.loader(batch_size=len(pairs), threads=threads)]:
         arrays = batch.flat
         for name in arrays:
             arrays[name][...] = 0
@@ -168,7 +168,7 @@ def test_pairs_of_unequal_action_spaces_mix_where_no_action_is_read() -> None:
 def test_a_mix_is_off_its_shares_by_at_most_one_sample(seed: int) -> None:
     one, other = (made([40, 7, 30], s).apply(TargetPairs("temporal")).shuffle(seed + s) for s in (0, 1))
     mixed = penstock.mix({"one": one, "other": other}, {"one": 7, "other": 3}, stop="never").with_epoch_length(64)
-    loader = Loader(mixed, batch_size=50, threads=1)
+    loader = mixed.loader(batch_size=50, threads=1)
     picked = np.concatenate([batch["source"] for _ in range(20) for batch in loader])
     assert len(picked) == 20 * 64
     seen, k = np.cumsum(picked == 0), np.arange(1, len(picked) + 1)
@@ -190,32 +190,32 @@ def test_resumed_in_an_epoch_with_other_threads_it_is_the_same_to_the_bit(seed: 
     def epochs(loader: Loader, count: int) -> list[bytes]:
         return [told(batch) for _ in range(count) for batch in loader]
 
-    whole = epochs(Loader(pairs, batch_size=8, threads=2), 2)
-    loader = Loader(pairs, batch_size=8, threads=3)
+    whole = epochs(pairs.loader(batch_size=8, threads=2), 2)
+    loader = pairs.loader(batch_size=8, threads=3)
     begun = [told(batch) for _, batch in zip("ab", loader, strict=False)]
     state = loader.state_dict()
-    again = Loader(pairs, batch_size=8, threads=0)
+    again = pairs.loader(batch_size=8, threads=0)
     again.load_state_dict(state)
     assert begun + epochs(again, 2) == whole
-    assert whole != epochs(Loader(pairs.map(lambda c: c).shuffle(seed + 1), batch_size=8, threads=0), 2)
+    assert whole != epochs(pairs.map(lambda c: c).shuffle(seed + 1).loader(batch_size=8, threads=0), 2)
 
 
 def test_ranks_share_each_batch() -> None:
     pairs = made([9, 30]).apply(TargetPairs("dynamics", 3)).shuffle(seed=1)
-    loaders = [Loader(pairs, batch_size=10, rank=r, world=3, threads=1) for r in range(3)]
+    loaders = [pairs.loader(batch_size=10, rank=r, world=3, threads=1) for r in range(3)]
     rows = [np.concatenate([b["traj_ts_ids"] for b in parts]) for parts in zip(*loaders, strict=True)]
     np.testing.assert_array_equal(np.concatenate(rows), pairs[:]["traj_ts_ids"])
 
 
 def test_tickets_name_the_rows_behind_pairs_and_stages_are_measured() -> None:
     data = made([4, 6])
-    loader = Loader(data.apply(TargetPairs("inverse_dynamics", 2)).shuffle(seed=3), batch_size=4, threads=0)
+    loader = data.apply(TargetPairs("inverse_dynamics", 2)).shuffle(seed=3).loader(batch_size=4, threads=0)
     batch = next(iter(loader))
     table = loader.why(batch.ticket).table
     np.testing.assert_array_equal(np.stack([table["episode"], table["step"] + 2], axis=1), batch["traj_ts_ids"])
     later = loader.why(batch.ticket, "extra_context/image").table
     np.testing.assert_array_equal(np.stack([later["episode"], later["step"]], axis=1), batch["traj_ts_ids"])
-    assert loader.explain(2).stages
+    assert loader.why(batches=2).stages
 
 
 def test_returns_of_k_steps_are_a_map() -> None:

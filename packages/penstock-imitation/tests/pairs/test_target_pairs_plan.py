@@ -241,7 +241,7 @@ class TestEpochLength:
         assert len(nominal) == samples
         np.testing.assert_array_equal(planned_samples(nominal).at(k)["x"], planned_samples(data).at(k)["x"])
         assert nominal.plan.steady == (samples % 10 == 0)
-        loader = penstock.Loader(nominal, batch_size=4, threads=2)
+        loader = nominal.loader(batch_size=4, threads=2)
         loaded = [batch["x"] for _ in range(4) for batch in loader]
         np.testing.assert_array_equal(np.concatenate(loaded), planned_samples(data).at(np.arange(4 * samples))["x"])
 

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach
+from penstock_live.chunk_source import ChunkSource, Wanted, WantedOfEach
 from penstock_live.failures import SourceGone
 from penstock_live.journal import Arrival
 

@@ -31,8 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.tar import header as tar
-from penstock.containers.tar.header import BLOCK, padded
-from penstock.containers.tar.strides import PERIOD, MemberTable, Place, joined, repeats
+from penstock.containers.tar.header import BLOCK, PERIOD, MemberTable, Place, joined, padded, repeats
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.mapping import map_file

@@ -34,9 +34,8 @@ def by_name(what: str, pairs: Sequence[tuple[str, Any]], names: Sequence[str], *
     values_of = {name: [value for prefix, value in pairs if under(prefix, name)] for name in names}
     missing = [name for name, values in values_of.items() if not values]
     if missing and required:
-        raise PlanError(
-            f"expected a {what} for every column, got none for {missing}; select_columns() the ones to pack"
-        )
+        hint = "select_columns() the ones to pack"
+        raise PlanError(f"expected a {what} for every column, got none for {missing}; {hint}")
     return {name: values[-1] for name, values in values_of.items() if values}
 
 

@@ -119,18 +119,18 @@ def test_orders_mixes_and_loaders(logs, agents) -> None:
     ego = EgoDataset(configured(2, 3), logs)
     both = penstock.mix({"ego": ego, "agents": agents}, {"ego": 1, "agents": 1})
     order = both.shuffle(seed=3)
-    loader = penstock.Loader(order, batch_size=5, threads=2)
+    loader = order.loader(batch_size=5, threads=2)
     batches = list(loader)
     for name in ("track_id", "timestamp", "target_positions"):
         assert np.array_equal(np.concatenate([batch[name] for batch in batches]), order[:][name]), name
-    first, half = (penstock.Loader(order, batch_size=5, threads=0) for _ in range(2))
+    first, half = (order.loader(batch_size=5, threads=0) for _ in range(2))
     next(iter(first))
     half.load_state_dict(first.state_dict())
     assert np.array_equal(next(iter(half))["timestamp"], batches[1]["timestamp"])
     why = loader.why(batches[1].ticket).table
     assert why["source"].tolist() == batches[1]["source"].tolist()
     one = agents.shuffle(seed=1)
-    shares = [list(penstock.Loader(one, 19, rank=rank, world=3)) for rank in range(3)]  # some of no rows
+    shares = [list(one.loader(19, rank=rank, world=3)) for rank in range(3)]  # some of no rows
     assert [len(batches[-1]["timestamp"]) for batches in shares] == [0, 0, 1]
     for name in ("timestamp", "host_id"):
         parts = [batches[b][name] for b in range(2) for batches in shares]
@@ -304,7 +304,7 @@ def test_threads_share_what_is_kept(source, rasterizer) -> None:
     data, other = (AgentDataset(configured(3, 4), source, rasterizer, **options) for _ in range(2))
     rows = np.random.default_rng(0).integers(0, len(data), (12, 6))
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(data.batch, rows))
+        together = list(pool.map(planned_samples(data).at, rows))
     for batch, positions in zip(together, rows, strict=True):
         alone = planned_samples(other).at(positions)
         for name in alone:
