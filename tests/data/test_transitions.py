@@ -98,7 +98,7 @@ def test_transitions_are_shuffled_filtered_and_loaded_as_other_samples() -> None
     order = np.argsort(shuffled["observations/x"])
     np.testing.assert_array_equal(shuffled["rewards"][order], whole["rewards"])
     assert samples.filter("discounts == 0")[:]["terminations"].all()
-    loaded = np.concatenate([batch["rewards"] for batch in penstock.Loader(samples, 4, threads=2)])
+    loaded = np.concatenate([batch["rewards"] for batch in samples.loader(4, threads=2)])
     np.testing.assert_array_equal(loaded, whole["rewards"])
     assert samples.fingerprint != dataset().transitions(3, 0.8).fingerprint != dataset().transitions(4, 0.8).fingerprint
 

@@ -194,7 +194,7 @@ class MapDataset(OtherNames, Loadable):
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps().with_epoch_length(2)
-            >>> loader = penstock.Loader(data, batch_size=2)
+            >>> loader = data.loader(batch_size=2)
             >>> [batch["x"].tolist() for _ in range(2) for batch in loader]
             [[1, 2], [3, 1]]
         """

@@ -29,7 +29,7 @@ class EpochLength(PlanTransform):
     Example:
         >>> import numpy as np, penstock
         >>> epochs = penstock.from_arrays({"x": np.arange(5)}, lengths=[5]).steps().apply(EpochLength(3))
-        >>> loader = penstock.Loader(epochs, batch_size=3)
+        >>> loader = epochs.loader(batch_size=3)
         >>> [batch["x"].tolist() for _ in range(3) for batch in loader]
         [[0, 1, 2], [3, 4, 0], [1, 2, 3]]
     """
