@@ -48,12 +48,12 @@ def dataset(steps: int) -> penstock.EpisodeDataset:
     return penstock.from_arrays(columns, [EPISODE] * episodes)
 
 
-def whole_column(data: penstock.EpisodeDataset, function: penstock.EpisodeFunction) -> None:
+def whole_column(data: penstock.EpisodeDataset, function: penstock.columns.EpisodeFunction) -> None:
     """Compute all values, in ranges, as the first batch does."""
     source = data.with_column("derived", function, memory=1 << 40).source
     out, zero = np.empty(data.total_steps, np.float32), np.zeros(1, np.int64)
     source.read_array(
-        "derived", penstock.Selection(zero, zero, zero + data.total_steps, zero, (1, data.total_steps)), out
+        "derived", penstock.transforms.Selection(zero, zero, zero + data.total_steps, zero, (1, data.total_steps)), out
     )
 
 
@@ -74,11 +74,11 @@ def episodes_read_whole(data: penstock.EpisodeDataset, count: int) -> None:
 
 def print_functions(data: penstock.EpisodeDataset) -> None:
     functions = {
-        "returns_to_go": penstock.returns_to_go(0.99),
-        "episode steps": penstock.timesteps(),
-        "n_step_returns, n = 5": penstock.n_step_returns(5, 0.99, bootstrap="values"),
-        "advantages": penstock.advantages(0.99, 0.95),
-        "lambda_returns": penstock.lambda_returns(0.99, 0.95),
+        "returns_to_go": penstock.columns.returns_to_go(0.99),
+        "episode steps": penstock.columns.timesteps(),
+        "n_step_returns, n = 5": penstock.columns.n_step_returns(5, 0.99, bootstrap="values"),
+        "advantages": penstock.columns.advantages(0.99, 0.95),
+        "lambda_returns": penstock.columns.lambda_returns(0.99, 0.95),
     }
     print(f"{'function':32}{'M steps a CPU second':>24}")
     for name, function in functions.items():
@@ -90,9 +90,9 @@ def print_functions(data: penstock.EpisodeDataset) -> None:
 
 def print_samples(data: penstock.EpisodeDataset) -> None:
     columns = ("observations", "actions", "rewards")
-    one = data.with_column("returns", penstock.returns_to_go())
-    four = one.with_column("advantages", penstock.advantages(0.99, 0.95))
-    four = four.with_column("left", penstock.steps_to_end()).with_column("t", penstock.timesteps())
+    one = data.with_column("returns", penstock.columns.returns_to_go())
+    four = one.with_column("advantages", penstock.columns.advantages(0.99, 0.95))
+    four = four.with_column("left", penstock.columns.steps_to_end()).with_column("t", penstock.columns.timesteps())
     samples = {
         "without derived columns": data.windows(WINDOW).select_columns(*columns),
         "with returns_to_go": one.windows(WINDOW).select_columns(*columns, "returns"),

@@ -103,7 +103,7 @@ def episodes() -> Any:
 def returns() -> None:
     import penstock
 
-    data = episodes().with_column("returns", penstock.returns_to_go())
+    data = episodes().with_column("returns", penstock.columns.returns_to_go())
     next(iter(data.steps().shuffle(seed=0).loader(batch_size=8)))
 
 
@@ -141,7 +141,7 @@ def replay(**options: Any) -> None:
 def prioritized() -> None:
     import penstock
 
-    replay(sampler=penstock.PrioritizedSampler())
+    replay(sampler=penstock.replay.PrioritizedSampler())
 
 
 def opened(path: str) -> None:

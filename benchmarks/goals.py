@@ -70,7 +70,7 @@ def main() -> None:
         "transitions": data.transitions().shuffle(0),
         "windows of 16": data.windows(16).shuffle(0),
     }
-    with_returns = data.with_column("returns", penstock.returns_to_go(0.99))
+    with_returns = data.with_column("returns", penstock.columns.returns_to_go(0.99))
     scale = penstock.normalize(penstock.statistics(data, progress=False), ["observations/observation", "actions"])
     print(f"{'samples':<16}{'with':<28}{'us a sample':>12}{'times':>8}")
     for name, samples in plain.items():

@@ -144,7 +144,7 @@ def resume() -> None:
 class Flat(LengthsOnly):
     """Episodes whose values are all one: what is measured is the way to them."""
 
-    def read_array(self, column: str, selection: penstock.Selection, out: np.ndarray[Any, Any]) -> None:
+    def read_array(self, column: str, selection: penstock.transforms.Selection, out: np.ndarray[Any, Any]) -> None:
         out[...] = 1
 
 

@@ -119,16 +119,16 @@ def penstock(entries: int, frames: int, seconds: float) -> Iterator[Measured]:
     yield {"add": added, "uniform": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
     replay, _ = new(episode, MANY * entries)
     yield {"uniform_many": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
-    replay, _ = new(episode, entries, sampler=ps.PrioritizedSampler())
+    replay, _ = new(episode, entries, sampler=ps.replay.PrioritizedSampler())
     priorities = np.random.default_rng(0).random(BATCH)
     yield {"prioritized": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
     yield {"update": rate(lambda: replay.update(replay.sample(BATCH).ticket, priorities), BATCH, seconds)}
-    windows = ps.Windows(SEQUENCE, columns={"next_observations": ("observations", 1, SEQUENCE + 1)})
+    windows = ps.transforms.Windows(SEQUENCE, columns={"next_observations": ("observations", 1, SEQUENCE + 1)})
     replay, _ = new(episode, entries, samples=windows)
     yield {"sequences": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
     del replay
     before = memory()
-    replay, added = new(frame_episode, frames, samples=ps.Transitions(stack=STACK))
+    replay, added = new(frame_episode, frames, samples=ps.replay.Transitions(stack=STACK))
     yield {"frames_mb": memory() - before, "frames_add": added}
     yield {"frames": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
 

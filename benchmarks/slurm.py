@@ -45,8 +45,8 @@ ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEM
 COMMANDS = {
     "stats": "stats data --by group --range-bytes 1MB --json",
     "check": "check data --deep",
-    "convert": "convert data out --to webdataset --option shard_episodes=1 --range-bytes 2MB --json",
-    "convert columns": "convert data out --to columns --range-bytes 2MB",
+    "convert": "convert data out --format webdataset --option shard_episodes=1 --range-bytes 2MB --json",
+    "convert columns": "convert data out --format columns --range-bytes 2MB",
     "certificate": "certificate copy data --verify --range-bytes 2MB",
     "record": "record CartPole-v1 -n 60 -o out --seed 0 --job-episodes 4",
     "index": "index shards --force --range-bytes 1",

@@ -73,7 +73,7 @@ def penstock_run(values: Any, offsets: Any, capacity: int, bins: int) -> dict[st
                 raise StopIteration
             cut = offsets[self.at : self.at + 4097]
             self.at += len(cut) - 1
-            return Columns({"tokens": penstock.Ragged(values[cut[0] : cut[-1]], cut - cut[0])})
+            return Columns({"tokens": penstock.columns.Ragged(values[cut[0] : cut[-1]], cut - cut[0])})
 
         def state_dict(self) -> dict[str, Any]:
             return {"at": self.at}

@@ -29,7 +29,7 @@ BATCH, SAVE = 128, 10  # samples of all processes together; updates from one che
 
 def record(path: Path, episodes: int) -> None:
     """Record random actions."""
-    with penstock.Collector(gymnasium.make("Pendulum-v1"), path, seed=0) as env:
+    with penstock.record(gymnasium.make("Pendulum-v1"), path, seed=0) as env:
         penstock.rollout(env, episodes=episodes, seed=0)
 
 

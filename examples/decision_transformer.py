@@ -32,7 +32,7 @@ def record(path: str, episodes: int) -> None:
     """Record players that act at random in a part of their steps, from never to always."""
     rng = np.random.default_rng(0)
     gains = np.array([0.1, 0.3, 4.0, 1.5])
-    with penstock.Collector(environment(), path, seed=0) as env:
+    with penstock.record(environment(), path, seed=0) as env:
         for noise in np.linspace(0, 1, episodes):
 
             def player(observation: np.ndarray, noise: float = noise) -> int:
@@ -43,7 +43,7 @@ def record(path: str, episodes: int) -> None:
 
 def samples(path: str) -> penstock.MapDataset:
     """Windows that end at each step of an episode, padded at its start."""
-    data = penstock.open(path).with_column("returns_to_go", penstock.returns_to_go())
+    data = penstock.open(path).with_column("returns_to_go", penstock.columns.returns_to_go())
     windows = data.windows(CONTEXT, past=CONTEXT - 1, pad="zero").with_row_numbers(episode=None)
     return windows.select_columns("returns_to_go", "observations", "actions").shuffle(seed=0)
 

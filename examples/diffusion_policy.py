@@ -104,7 +104,7 @@ def train(policy: Policy, windows: penstock.MapDataset, updates: int) -> list[fl
     return losses
 
 
-def play(policy: Policy, stats: penstock.Statistics, players: int) -> tuple[np.ndarray, np.ndarray]:
+def play(policy: Policy, stats: penstock.columns.Statistics, players: int) -> tuple[np.ndarray, np.ndarray]:
     """Paths `[STEPS + 1, players, 2]`, and which of them end at the goal without a collision."""
     see, act = (penstock.normalize(stats, [name], "min_max") for name in ("observations", "actions"))
     torch.manual_seed(1)

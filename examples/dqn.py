@@ -54,7 +54,7 @@ def network() -> nn.Module:
 
 def record(path: Path, episodes: int) -> penstock.EpisodeDataset:
     """Episodes of a random policy."""
-    with penstock.Collector(Corridor(), path, seed=0) as env:
+    with penstock.record(Corridor(), path, seed=0) as env:
         penstock.rollout(env, episodes=episodes, seed=0)
     return penstock.open(path)
 
@@ -71,7 +71,7 @@ def errors_of(online: nn.Module, target: nn.Module, batch: penstock.Columns) -> 
 
 def offline_samples(data: penstock.EpisodeDataset) -> penstock.MapDataset:
     """The dataset with the outputs of the replay, through a replay of all its steps."""
-    whole = penstock.Replay(None, len(data) * STEPS, samples=penstock.Transitions(n_step=N_STEP, gamma=GAMMA))
+    whole = penstock.Replay(None, len(data) * STEPS, samples=penstock.replay.Transitions(n_step=N_STEP, gamma=GAMMA))
     whole.write_all(data)
     lo, hi = whole.anchors
     columns = whole.take(np.arange(lo, hi)).flat
@@ -84,13 +84,13 @@ def train(folder: Path, episodes: int, seed: int = 0) -> list[float]:
     rng, online, target = np.random.default_rng(seed), network(), network()
     target.load_state_dict(online.state_dict())
     optimizer = torch.optim.Adam(online.parameters(), lr=1e-3)
-    sampler = penstock.PrioritizedSampler(alpha=0.6, beta=(0.4, 1.0, 100_000))
-    samples = penstock.Transitions(n_step=N_STEP, gamma=GAMMA)
+    sampler = penstock.replay.PrioritizedSampler(alpha=0.6, beta=(0.4, 1.0, 100_000))
+    samples = penstock.replay.Transitions(n_step=N_STEP, gamma=GAMMA)
     replay = penstock.Replay(None, 20_000, samples=samples, sampler=sampler, seed=seed)
     offline = offline_samples(record(folder / "random", 30)).shuffle(seed=seed)
     batches = iter(replay.batches(BATCH, offline=offline, share=0.5))
     taken: list[float] = []
-    with penstock.Collector(Corridor(), replay, seed=seed) as env:
+    with penstock.record(Corridor(), replay, seed=seed) as env:
         for episode in range(episodes):
             seen, _ = env.reset(seed=seed if episode == 0 else None)
             ended = False

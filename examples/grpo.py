@@ -45,7 +45,7 @@ def reward(prompt: list[int], tokens: list[int]) -> float:
     return float(np.mean([i < len(tokens) and tokens[i] == token for i, token in enumerate(wanted)]))
 
 
-def sample(policy: Policy, recorder: penstock.CompletionRecorder, version: int, steps: int) -> list[float]:
+def sample(policy: Policy, recorder: penstock.replay.CompletionRecorder, version: int, steps: int) -> list[float]:
     """Continue all pending completions by some tokens. Returns the rewards of the finished ones."""
     rewards: list[float] = []
     for _ in range(steps):
@@ -91,9 +91,11 @@ def train(updates: int, seed: int = 0) -> tuple[list[float], penstock.Replay]:
     torch.manual_seed(seed)
     rng, policy = np.random.default_rng(seed), Policy()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
-    sampler = penstock.GroupSampler(GROUP, max_staleness=4, drop_equal_rewards=True)
-    replay = penstock.Replay(None, 100_000, samples=penstock.Completions(ROW, pack=True), sampler=sampler, seed=seed)
-    recorder = penstock.CompletionRecorder(replay, GROUP, seed=seed)
+    sampler = penstock.replay.GroupSampler(GROUP, max_staleness=4, drop_equal_rewards=True)
+    replay = penstock.Replay(
+        None, 100_000, samples=penstock.replay.Completions(ROW, pack=True), sampler=sampler, seed=seed
+    )
+    recorder = penstock.replay.CompletionRecorder(replay, GROUP, seed=seed)
     curve: list[float] = []
     rewards: list[float] = []
     while len(curve) < updates:

@@ -27,7 +27,7 @@ EVERY = 400  # updates between two plays
 def record(path: Path, episodes: int) -> penstock.EpisodeDataset:
     """Record players that can swing the pendulum up, but act at random in 60 % to all of their steps."""
     rng = np.random.default_rng(0)
-    with penstock.Collector(gymnasium.make(TASK), path, seed=0) as env:
+    with penstock.record(gymnasium.make(TASK), path, seed=0) as env:
         for noise in np.linspace(0.6, 1, episodes):
 
             def player(seen: np.ndarray, noise: float = noise) -> np.ndarray:
@@ -79,7 +79,7 @@ class Learner(nn.Module):
                 slow.lerp_(critic, share)
 
 
-def play(policy: nn.Module, stats: penstock.Statistics, episodes: int) -> float:
+def play(policy: nn.Module, stats: penstock.columns.Statistics, episodes: int) -> float:
     """Mean return."""
     see, act = penstock.normalize(stats, ["observations"]), penstock.normalize(stats, ["actions"]).inverse
 

@@ -36,7 +36,7 @@ def record(path: Path, episodes: int) -> penstock.EpisodeDataset:
     def player(seen: np.ndarray) -> int:
         return int(rng.integers(2)) if rng.random() < 0.2 else int(seen @ gains > 0)
 
-    with penstock.Collector(environment(), path, seed=0) as env:
+    with penstock.record(environment(), path, seed=0) as env:
         penstock.rollout(env, player, episodes=episodes)
     return penstock.open(path)
 

@@ -43,7 +43,7 @@ START_SECONDS = 5  # how long Ray waits for workers on nodes that it believes to
 
 def record(path: Path, episodes: int) -> None:
     """Record random actions."""
-    with penstock.Collector(gymnasium.make("Pendulum-v1"), path, seed=0) as env:
+    with penstock.record(gymnasium.make("Pendulum-v1"), path, seed=0) as env:
         penstock.rollout(env, episodes=episodes, seed=0)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.core.other_names import PENSTOCK, SUBMODULES
 from tests.formats.test_registry import LINES_FORMAT
 
 ROOT = Path(__file__).parents[1]
@@ -48,14 +49,15 @@ SEES: dict[str, tuple[str, ...]] = {
     "flow": GROUND,
     "locations": (*GROUND, "flow"),
     "containers": (*GROUND, "kernels", "flow", "locations"),
-    "formats": (),
+    "lazy_names": (),
+    "formats": ("lazy_names",),
     "formats.base": (*GROUND, "flow", "kernels", "formats", "locations"),
     "formats.memory": (*GROUND, "kernels", "formats.base"),
     "formats.records": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.joined": (*GROUND, "formats.base"),
     "envs": (*GROUND, "containers"),
     "plan": (*GROUND, "flow", "kernels", "formats.base"),
-    "recording": (*GROUND, "envs", "locations", "formats.base"),
+    "recording": (*GROUND, "lazy_names", "envs", "locations", "formats.base"),
     "data": (
         *GROUND,
         "locations",
@@ -69,7 +71,7 @@ SEES: dict[str, tuple[str, ...]] = {
         "formats.columns",
     ),
     "loading": (*GROUND, "flow", "kernels", "plan", "formats.base", "data"),
-    "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "loading"),
+    "replay": (*GROUND, "lazy_names", "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "loading"),
     "conversion": (*GROUND, "flow", "locations", "formats.base", "formats.joined", "data"),
     "doctor": (*GROUND, "flow", "kernels", "plan", "formats.base", "locations", "data", "conversion"),
     "jobs": (
@@ -88,6 +90,9 @@ SEES: dict[str, tuple[str, ...]] = {
         "conversion",
         "doctor",
     ),
+    "columns": ("core", "data"),
+    "transforms": ("core", "plan", "data"),
+    "curation": ("data", "doctor"),
     "testing": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "data"),
 }
 # Any other folder of `formats` is a file format. No file format imports another one.
@@ -500,7 +505,7 @@ def loaded_by(code: str) -> set[str]:
 
 def test_importing_the_package_loads_almost_nothing() -> None:
     loaded = loaded_by("import penstock")
-    assert {name for name in loaded if name.startswith("penstock")} == {"penstock"}
+    assert {name for name in loaded if name.startswith("penstock")} == {"penstock", "penstock.lazy_names"}
     assert "numpy" not in loaded
     assert len(loaded) < 60
 
@@ -526,11 +531,27 @@ def exported(stub: Path) -> list[str]:
 def test_public_names_agree() -> None:
     assert penstock.__all__ == sorted(penstock.__all__) == exported(PACKAGE / "__init__.pyi")
     assert set(penstock.__all__) <= set(dir(penstock))
+    assert len(penstock.__all__) <= 30
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="attribute nothing"):
+    with pytest.raises(AttributeError, match=r"^module 'penstock' has no attribute 'nothing'$"):
         _ = penstock.nothing
+
+
+@pytest.mark.parametrize("name", PENSTOCK)
+def test_names_of_other_libraries_are_answered(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"^penstock has no '{name}'; use "):
+        getattr(penstock, name)
+
+
+@pytest.mark.parametrize("submodule", SUBMODULES)
+def test_names_of_submodules_are_answered(submodule: str) -> None:
+    for name in getattr(penstock, submodule).__all__:
+        assert name not in penstock.__all__
+        if name not in PENSTOCK:
+            with pytest.raises(AttributeError, match=f"^penstock has no '{name}'; use penstock.{submodule}.{name}$"):
+                getattr(penstock, name)
 
 
 @pytest.mark.parametrize("name", penstock.__all__)

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 import penstock
 from penstock.cli.formats import describe
 from penstock.cli.main import all_commands
+from penstock.core.other_names import SUBMODULES
 from penstock.formats.base.findings import finding_kinds
 from penstock.formats.base.format import available
 
@@ -35,10 +36,23 @@ def text(name: str) -> str:
 
 def test_the_reference_has_every_public_name_once() -> None:
     pages = "\n".join(page.read_text("utf-8") for page in (ROOT / "docs" / "reference").glob("*.md"))
-    documented = re.findall(r"^::: penstock\.(\w+)$", pages, re.MULTILINE)
-    packages = {"envs"}  # documented whole
-    assert sorted(set(documented) - packages) == sorted(penstock.__all__)
+    documented = re.findall(r"^::: penstock\.(\S+)$", pages, re.MULTILINE)
+    names = set(penstock.__all__) - set(SUBMODULES)
+    names |= {f"{submodule}.{name}" for submodule in SUBMODULES for name in getattr(penstock, submodule).__all__}
+    assert names - set(documented) == set()
+    assert [name for name in documented if "." not in name and name not in names | {"envs"}] == []
     assert len(documented) == len(set(documented))
+
+
+def test_the_first_page_of_the_reference_has_the_whole_api_on_one_screen() -> None:
+    table = text("docs/reference/index.md").partition("\n## ")[0]
+    assert set(penstock.__all__) - set(re.findall(r"`penstock\.(\w+)", table)) == set()
+    assert table.count("\n") <= 45
+    methods = re.findall(r"^\| methods of `(\w+)` \| (.+) \|$", table, re.MULTILINE)
+    assert [name for name, _ in methods] == ["EpisodeDataset", "MapDataset", "Loader", "Replay"]
+    for name, listed in methods:
+        missing = set(re.findall(r"`(\w+)`", listed)) - set(dir(getattr(penstock, name)))
+        assert missing == set(), name
 
 
 def test_every_page_is_in_the_navigation() -> None:

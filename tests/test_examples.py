@@ -110,9 +110,9 @@ def test_a_language_model_learns_from_groups_of_its_completions() -> None:
     assert script["reward"]([3, 1, 10], [1, 3, 11]) == 1.0
     assert script["reward"]([3, 1, 10], [1, 11]) == pytest.approx(1 / 3)
     torch.manual_seed(0)
-    policy, sampler = script["Policy"](), penstock.GroupSampler(4)
-    replay = penstock.Replay(None, 1000, samples=penstock.Completions(32, pack=True), sampler=sampler)
-    recorder = penstock.CompletionRecorder(replay, 4)
+    policy, sampler = script["Policy"](), penstock.replay.GroupSampler(4)
+    replay = penstock.Replay(None, 1000, samples=penstock.replay.Completions(32, pack=True), sampler=sampler)
+    recorder = penstock.replay.CompletionRecorder(replay, 4)
     recorder.add_prompt([5, 10])
     while recorder.pending:
         script["sample"](policy, recorder, 0, 3)

@@ -24,7 +24,7 @@ class DemoRecording:
 def record(task: Task, folder: Path, seed: int = 0) -> DemoRecording:
     """Play the task and save every episode; then write the episodes again in the other format."""
     path, copy = (folder / f"{task.name}-{name}" for name in (task.format, task.copy))
-    with closing(penstock.Collector(task.make(), path, format=task.format)) as env:
+    with closing(penstock.record(task.make(), path, format=task.format)) as env:
         expert = penstock.rollout(env, task.expert(env), episodes=task.expert_episodes, seed=seed)
         random = penstock.rollout(env, episodes=task.random_episodes, seed=seed + 1)
     with penstock.open(path) as data, named(task.copy).create(copy, data.spec, data.metadata) as writer:

@@ -36,8 +36,8 @@ def record(task: ImageTask, folder: Path, seed: int = 0) -> dict[str, Path]:
     for k, (player, path) in enumerate(paths.items()):
         envs = load_vec_env(config, VecEnvOptions(venv_parallel=False, n_envs=ENVS), seed=seed + k)
         play = expert(task.name) if player == "demos" else None
-        with penstock.VectorCollector(envs, path, format="webdataset", record_infos=True) as recording:
-            penstock.rollout_vector(recording, play, steps=task.steps, seed=seed + k)
+        with penstock.record(envs, path, format="webdataset", record_infos=True) as recording:
+            penstock.recording.rollout_vector(recording, play, steps=task.steps, seed=seed + k)
     return paths
 
 

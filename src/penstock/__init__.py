@@ -7,22 +7,8 @@ Importing this package loads nothing else: each name below is fetched from its o
 Columns(rewards: float64[2])
 """
 
-from __future__ import annotations
-
-from typing import Any, cast
-
-import lazy_loader
+from penstock.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 
-_load, __dir__, __all__ = cast("tuple[Any, Any, list[str]]", lazy_loader.attach_stub(__name__, __file__))
-
-
-def __getattr__(name: str) -> Any:
-    try:
-        return _load(name)
-    except ModuleNotFoundError as error:
-        if error.name != "gymnasium":
-            raise
-        missing: Any = _load("MissingExtraError")
-        raise missing("gymnasium is not installed; install it with: pip install 'penstock[gymnasium]'") from error
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -29,6 +29,29 @@ import importlib
 from collections.abc import Callable, Iterable
 from types import ModuleType
 
+__all__ = [
+    "ArgumentError",
+    "ChangedObjectError",
+    "ChecksumError",
+    "DamageWarning",
+    "DataError",
+    "ExpiredRowError",
+    "FingerprintWarning",
+    "FormatError",
+    "LockedError",
+    "MissingExtraError",
+    "PenstockError",
+    "PlanError",
+    "RemoteError",
+    "RemoteWarning",
+    "SpecError",
+    "StateError",
+    "UnknownFormatError",
+    "UnsafeDataError",
+    "UnsupportedDtypeError",
+    "WorkerError",
+]
+
 
 class PenstockError(Exception):
     """Base class of all errors that penstock raises on purpose."""
@@ -136,7 +159,11 @@ class WorkerError(PenstockError, RuntimeError):
 
 
 class DamageWarning(UserWarning):
-    """The data that was read is complete, but the file is damaged at its end or has skipped parts."""
+    """The data that was read is complete, but the file is damaged at its end or has skipped parts.
+
+    Args:
+        message: The warning.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(_named(message))

@@ -47,7 +47,7 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Call:
 @pytest.fixture(scope="session")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cli") / "cartpole"
-    env = penstock.Collector(gymnasium.make("CartPole-v1"), path, metadata={"author": "me"})
+    env = penstock.record(gymnasium.make("CartPole-v1"), path, metadata={"author": "me"})
     penstock.rollout(env, episodes=4, seed=0)
     env.close()
     return path

@@ -51,7 +51,7 @@ def test_convert_chooses(call: Call, recording: Path, tmp_path: Path) -> None:
             orders.append([len(episode) for episode in data])
     assert len(set(map(tuple, orders))) > 1
     shown = call(
-        "convert", recording, tmp_path / "b", "--drop", "rewards", "--to", "webdataset", "-O", "shard_episodes=1"
+        "convert", recording, tmp_path / "b", "--drop", "rewards", "--format", "webdataset", "-O", "shard_episodes=1"
     )
     assert "left out" in shown.out
     assert len(list((tmp_path / "b").glob("shard-*.tar"))) == 4
@@ -62,12 +62,12 @@ def test_convert_chooses(call: Call, recording: Path, tmp_path: Path) -> None:
     [
         (("--option", "colour=1"), "expected options of columns"),
         (("--option", "colour"), "expected --option key=value"),
-        (("--to", "tapes"), "expected a format among"),
+        (("--format", "tapes"), "expected a format among"),
         (("--episodes", "x"), "expected episodes as A:B"),
         (("--where", "nothing > 1"), "nothing"),
         (("--open", "nothing=1"), "the format 'columns' has no option 'nothing'; its options are"),
         (("--drop", "nothing"), "to leave out, got 'nothing'"),
-        (("--drop", "rewards", "--to", "minari"), "--fill-missing) puts rewards: zeros"),
+        (("--drop", "rewards", "--format", "minari"), "--fill-missing) puts rewards: zeros"),
     ],
 )
 def test_convert_refuses(

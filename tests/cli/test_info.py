@@ -45,10 +45,10 @@ def test_the_picture_for_people(call: Call, recording: Path) -> None:
     assert any(bar in answer.out for bar in BARS)
 
 
-def source_of(rewards: list[float], offsets: list[int], shape: tuple[int, ...] = ()) -> penstock.MemorySource:
+def source_of(rewards: list[float], offsets: list[int], shape: tuple[int, ...] = ()) -> penstock.formats.MemorySource:
     spec = Spec({"rewards": Field(np.dtype("float64"), shape)})
     values = np.zeros((offsets[-1], *shape)) if shape else np.array(rewards, np.float64)
-    return penstock.MemorySource(spec, {"rewards": values}, np.array(offsets))
+    return penstock.formats.MemorySource(spec, {"rewards": values}, np.array(offsets))
 
 
 @pytest.mark.parametrize("format", ["columns", "minari", "webdataset", "zarr", "rlds"])

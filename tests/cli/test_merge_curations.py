@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import penstock
-from penstock import Curation, EpisodeMarks
+from penstock.curation import Curation, EpisodeMarks
 from tests.cli.conftest import Call
 
 

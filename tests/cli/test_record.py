@@ -14,7 +14,7 @@ from tests.cli.conftest import Call
 @pytest.mark.parametrize("format", ["columns", "minari"])
 def test_what_is_told_lies_there(call: Call, tmp_path: Path, format: str) -> None:
     out = tmp_path / "data"
-    told = call("record", "CartPole-v1", "-n", 3, "-o", out, "--to", format, "--seed", 0, "--json").json
+    told = call("record", "CartPole-v1", "-n", 3, "-o", out, "--format", format, "--seed", 0, "--json").json
     with penstock.open(out) as data:
         assert (told["episodes"], told["steps"], told["format"]) == (len(data), data.total_steps, format)
         assert told["lengths"]["max"] == max(len(episode) for episode in data)
@@ -23,7 +23,7 @@ def test_what_is_told_lies_there(call: Call, tmp_path: Path, format: str) -> Non
 
 def test_episodes_are_added_to_a_dataset(call: Call, tmp_path: Path) -> None:
     out, before = tmp_path / "data", []
-    for format in (("--to", "webdataset"), ()):
+    for format in (("--format", "webdataset"), ()):
         told = call("record", "CartPole-v1", "-n", 2, "-o", out, "--append", *format, "--seed", 0, "--json").json
         assert (told["format"], told["episodes"]) == ("webdataset", 2)
         with penstock.open(out) as data:
@@ -70,7 +70,7 @@ def test_a_policy_by_name(call: Call, tmp_path: Path) -> None:
         (("no_such_module:Env-v0", "-n", 1), "no_such_module"),
         (("CartPole-v1", "-n", 0), "--episodes"),
         (("CartPole-v1", "--policy", "expert"), "module:function"),
-        (("CartPole-v1", "--to", "tapes"), "expected a format among"),
+        (("CartPole-v1", "--format", "tapes"), "expected a format among"),
     ],
 )
 def test_usage_errors(call: Call, tmp_path: Path, arguments: tuple[object, ...], complaint: str) -> None:
@@ -88,7 +88,7 @@ def test_nothing_is_overwritten(call: Call, recording: Path) -> None:
 
 @pytest.mark.parametrize(("seed", "n_envs"), [(0, 1), (1, 2)])
 def test_a_task_of_a_benchmark(call: Call, tmp_path: Path, seed: int, n_envs: int) -> None:
-    out, writer = tmp_path / "data", ("--to", "webdataset", "--option", "layout=seed")
+    out, writer = tmp_path / "data", ("--format", "webdataset", "--option", "layout=seed")
     set_to = ("--set", "env_cfg.toy_frame_stack=3")
     told = call(
         "record",
@@ -155,7 +155,7 @@ def test_in_parts_and_as_an_array_job(call: Call, tmp_path: Path, monkeypatch: p
     [
         (("--append", "--jobs", 1), "expected a new dataset in parts"),
         (("--range-bytes", "1MB"), "expected --job-episodes"),
-        (("--to", "minari", "--jobs", 1), "expected a recording in parts to be in columns"),
+        (("--format", "minari", "--jobs", 1), "expected a recording in parts to be in columns"),
         (("--grow",), "expected --jobs, --runner or --plan"),
         (("--weights", "nothing"), "expected a policy as module:function for the weights"),
     ],

@@ -13,7 +13,7 @@ from tests.cli.conftest import Call
 
 REPORTS = [
     ("convert", "--require", "lossless"),
-    ("convert", "--to", "webdataset", "--episodes", "1:", "--drop", "rewards"),
+    ("convert", "--format", "webdataset", "--episodes", "1:", "--drop", "rewards"),
 ]
 COMMANDS = [("stats", "--by", "seed"), ("check", "--deep")]
 
@@ -141,7 +141,7 @@ def test_verification_in_parts(call: Call, recording: Path, tmp_path: Path) -> N
 
 def test_shards_in_parts(call: Call, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    call("convert", recording, "shards", "--to", "webdataset")
+    call("convert", recording, "shards", "--format", "webdataset")
     parts = ("--runner", "threads", "--range-bytes", "1")
     assert call("index", "shards", "--force", *parts) == call("index", "shards", "--force")
     alone = call("reshard", "shards", "alone", "--shard-episodes", "1").out

@@ -192,9 +192,9 @@ def test_similarity_falls_with_noise() -> None:
 def test_the_command_takes_the_curation_of_the_source(call: Call, make: Make, tmp_path: Path) -> None:  # noqa: F811
     penstock.convert(make(), tmp_path / "source", certificate=False)
     marks = tmp_path / "marks.json"
-    with penstock.Curation.edit(marks, penstock.open(tmp_path / "source").source) as curation:
+    with penstock.curation.Curation.edit(marks, penstock.open(tmp_path / "source").source) as curation:
         longest = int(np.argmax(make().episodes.length))
-        curation[longest] = penstock.EpisodeMarks(excluded_spans=[(1, 1)])
+        curation[longest] = penstock.curation.EpisodeMarks(excluded_spans=[(1, 1)])
     answer = call("convert", tmp_path / "source", tmp_path / "out", "--curation", marks, "--json")
     assert any("excluded spans cut 1 episode" in note["message"] for note in answer.json["notes"])
     again = (tmp_path / "out", tmp_path / "source", "--verify")
@@ -205,7 +205,9 @@ def test_the_command_takes_the_curation_of_the_source(call: Call, make: Make, tm
 
 def test_the_command(call: Call, make: Make, tmp_path: Path) -> None:  # noqa: F811
     penstock.convert(make(), tmp_path / "source", certificate=False)
-    answer = call("convert", tmp_path / "source", tmp_path / "out", "--to", "minari", "--require", "lossless", "--json")
+    answer = call(
+        "convert", tmp_path / "source", tmp_path / "out", "--format", "minari", "--require", "lossless", "--json"
+    )
     assert answer.json["lossless"] is True
     shown = call("certificate", tmp_path / "out")
     assert shown.code == 0

@@ -347,7 +347,7 @@ def test_one_conversion_at_a_time(make: Make, tmp_path: Path) -> None:
 def test_unknown_options_and_formats_leave_nothing(make: Make, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"got \['colour'\]"):
         penstock.convert(make(), tmp_path / "out", options={"colour": 1})
-    with pytest.raises(penstock.UnknownFormatError):
+    with pytest.raises(penstock.errors.UnknownFormatError):
         penstock.convert(make(), tmp_path / "out", format="tapes")
     assert os.listdir(tmp_path) == []
 
@@ -369,9 +369,9 @@ def test_the_ending_of_a_name_chooses_the_format(tmp_path: Path, name: str, form
 @pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.npz", "a.hdf5", "a.tfrecord", "a.zarr.zip", "a.gz"])
 def test_the_ending_of_a_file_that_is_not_written_is_refused(tmp_path: Path, name: str) -> None:
     data = penstock.from_arrays({"observations": np.zeros(3), "actions": np.zeros(3)}, lengths=[1, 2])
-    with pytest.raises(penstock.UnknownFormatError, match=r"reads such files and does not write them.*columns"):
+    with pytest.raises(penstock.errors.UnknownFormatError, match=r"reads such files and does not write them.*columns"):
         penstock.convert(data, tmp_path / name)
-    with pytest.raises(penstock.UnknownFormatError, match="--to"):
+    with pytest.raises(penstock.errors.UnknownFormatError, match="`format`"):
         penstock.merge({"one": data, "two": data}, tmp_path / name)
     assert os.listdir(tmp_path) == []
     assert penstock.convert(data, tmp_path / name, format="columns").format == "columns"

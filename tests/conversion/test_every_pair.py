@@ -88,10 +88,10 @@ def rich(seed: int, lengths: tuple[int, ...] = (4, 2, 5), *, flat: bool = False)
             rows = [rng.normal(size=(int(rng.integers(4)), 2)).astype("f4") for _ in range(steps)]
             columns["infos/points"] = Ragged.from_rows(rows, "f4")
         episodes.append(Episode(Spec(fields | points, *spaces), columns, e, made.metadata))
-    return penstock.EpisodeDataset(penstock.MemorySource.from_episodes(episodes))
+    return penstock.EpisodeDataset(penstock.formats.MemorySource.from_episodes(episodes))
 
 
-NESTED_EPISODES = penstock.EpisodeDataset(penstock.MemorySource.from_episodes(NESTED.episodes()))
+NESTED_EPISODES = penstock.EpisodeDataset(penstock.formats.MemorySource.from_episodes(NESTED.episodes()))
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def dataset() -> penstock.EpisodeDataset:
     for episode in episodes:
         episode.terminations[:] = np.arange(len(episode)) == len(episode) - 1
         episode.truncations[:] = False
-    return penstock.EpisodeDataset(penstock.MemorySource.from_episodes(episodes))
+    return penstock.EpisodeDataset(penstock.formats.MemorySource.from_episodes(episodes))
 
 
 def form_of(column: ColumnCertificate) -> str:

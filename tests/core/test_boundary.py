@@ -183,7 +183,7 @@ def test_a_format_of_a_third_party_is_guarded(tmp_path: Path, broken: BrokenForm
 
 
 def test_wrong_options_stay_type_errors(tmp_path: Path, broken: BrokenFormat) -> None:
-    with pytest.raises(penstock.ArgumentError, match="the format 'broken' has no option 'speed'"):
+    with pytest.raises(penstock.errors.ArgumentError, match="the format 'broken' has no option 'speed'"):
         penstock.open(tmp_path, format="broken", speed=2)
     with pytest.raises(TypeError, match="expected level 0 or 1"):
         penstock.open(tmp_path, format="broken", level=2)
@@ -344,7 +344,9 @@ def test_warnings_made_errors_pass() -> None:
 def test_a_number_beyond_all_floats_is_infinite_in_the_table() -> None:
     entries = [{"a": 10**400, "b": 1.5}, {"a": -(10**400), "b": 10**400}]
     rows = {"x": np.zeros(2)}
-    source = penstock.MemorySource(Spec({"x": Field(np.dtype("f8"))}), rows, np.arange(3), episode_metadata=entries)
+    source = penstock.formats.MemorySource(
+        Spec({"x": Field(np.dtype("f8"))}), rows, np.arange(3), episode_metadata=entries
+    )
     table = source.table()
     assert (table["a"].tolist(), table["b"].tolist()) == ([np.inf, -np.inf], [1.5, np.inf])
 

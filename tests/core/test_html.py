@@ -40,7 +40,7 @@ def data() -> penstock.EpisodeDataset:
     columns: dict[str, Any] = {
         "observations": {"image": images, "state": np.linspace(0, 1, 44).reshape(22, 2)},
         "rewards": np.arange(20.0) / 3,
-        EVIL: penstock.Ragged.from_strings([EVIL, "left"] * 10),
+        EVIL: penstock.columns.Ragged.from_strings([EVIL, "left"] * 10),
     }
     return penstock.from_arrays(columns, lengths=[12, 8])
 
@@ -92,7 +92,7 @@ def test_pictures_are_numbers_without_pillow(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_text_prints_as_text_and_other_bytes_as_numbers(rows: list[bytes], text: str) -> None:
-    assert repr(penstock.Ragged.from_bytes(rows)) == text
+    assert repr(penstock.columns.Ragged.from_bytes(rows)) == text
 
 
 def test_datasets_and_loaders_print_their_chain(data: penstock.EpisodeDataset) -> None:

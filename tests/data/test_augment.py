@@ -306,7 +306,7 @@ IMAGES = np.zeros((2, 3, 8, 8), "u1")
         (GaussianNoise("x"), {"x": torch.zeros(2, dtype=torch.int32)}, KEYS, SpecError, "got torch.int32"),
         (
             GaussianNoise("x"),
-            penstock.Columns({"x": penstock.Ragged.from_strings(["a", "b"])}),
+            penstock.Columns({"x": penstock.columns.Ragged.from_strings(["a", "b"])}),
             KEYS,
             SpecError,
             "got a Ragged column",

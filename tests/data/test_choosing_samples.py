@@ -130,7 +130,7 @@ def stored() -> EpisodeDataset:
             "image": np.zeros((10, 8), "u1"),
             "success": np.array([True, False, True]),
             "goal": np.arange(6.0).reshape(3, 2),
-            "task": penstock.Ragged.from_strings(["pick", "place", "pick"]),
+            "task": penstock.columns.Ragged.from_strings(["pick", "place", "pick"]),
             "score": np.array([1.0, np.nan, 3.0]),
         },
         lengths=[2, 3, 5],
@@ -158,7 +158,7 @@ def test_stored_columns_of_episodes_choose_episodes(columns_read, condition, cho
     assert set(columns_read) == read
     kept = data.filter("total_steps > 2").filter(condition)
     assert kept.table()["id"].tolist() == [e for e in chosen if e]
-    whole = data.curated(penstock.Curation.of(data.source))
+    whole = data.curated(penstock.curation.Curation.of(data.source))
     assert whole.filter(condition).table()["id"].tolist() == chosen
 
 

@@ -155,7 +155,7 @@ def test_any_lengths_ranges_and_order_of_reads(lengths: list[int], range_bytes: 
         for e in np.random.default_rng(0).permutation(len(lengths)).tolist():
             begin, end = rows[e : e + 2].tolist()
             zero = np.zeros(1, np.int64)
-            span = penstock.Selection(zero, zero + begin, zero + end - begin, zero, (1, end - begin))
+            span = penstock.transforms.Selection(zero, zero + begin, zero + end - begin, zero, (1, end - begin))
             np.testing.assert_array_equal(derived.source.read(["x"], span)["x"][0], values[begin:end])
 
 
@@ -310,11 +310,11 @@ def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(ArgumentError, match="align to be one of"):
         data.with_column("x", double, "steps")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ArgumentError, match="align='step' and shape="):
-        data.with_column("x", penstock.returns_to_go(), "episode")
+        data.with_column("x", penstock.columns.returns_to_go(), "episode")
     with pytest.raises(SpecError, match=r"column 'reward' .* did you mean 'rewards'"):
-        data.with_column("x", penstock.returns_to_go(rewards="reward"))
+        data.with_column("x", penstock.columns.returns_to_go(rewards="reward"))
     with pytest.raises(SpecError, match=r"'observations' with align 'step' .* got 'boundary'"):
-        data.with_column("x", penstock.returns_to_go(rewards="observations"))
+        data.with_column("x", penstock.columns.returns_to_go(rewards="observations"))
 
 
 def test_the_fingerprint_covers_data_function_and_field() -> None:
@@ -326,8 +326,8 @@ def test_the_fingerprint_covers_data_function_and_field() -> None:
         data.with_column("x", norms, "boundary").episodes.fingerprint,
         data.with_column("x", double, dtype="f4").episodes.fingerprint,
         data.with_column("x", double, version=2).episodes.fingerprint,
-        data.with_column("x", penstock.returns_to_go(0.9)).episodes.fingerprint,
-        data.with_column("x", penstock.returns_to_go(0.8)).episodes.fingerprint,
+        data.with_column("x", penstock.columns.returns_to_go(0.9)).episodes.fingerprint,
+        data.with_column("x", penstock.columns.returns_to_go(0.8)).episodes.fingerprint,
         data.episodes.fingerprint,
     ]
     assert len(set(digests)) == len(digests)

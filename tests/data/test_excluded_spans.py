@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock import Curation, EpisodeMarks
 from penstock.conversion.certificate import Certificate
 from penstock.conversion.verify import verify
+from penstock.curation import Curation, EpisodeMarks
 from penstock.errors import ArgumentError, StateError
 from penstock.testing.plans import PlanContract
 
@@ -119,7 +119,7 @@ def test_statistics_goals_splits_and_curations_of_curations() -> None:
     again = curated.curated(curation_of(data, {4: [(8, 9)]}))
     assert again.episodes.length[again.episodes.index == 4].tolist() == [4, 1, 2]
     assert curated.filter("total_steps == 4").table()["id"].tolist() == [4]
-    returns = curated.with_column("returns", penstock.returns_to_go(1.0)).filter("id == 3")
+    returns = curated.with_column("returns", penstock.columns.returns_to_go(1.0)).filter("id == 3")
     assert returns[0].columns["returns"][0] == data[3].rewards.sum()  # of the stored episode
 
 

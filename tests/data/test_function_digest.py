@@ -222,7 +222,7 @@ def test_every_function_that_a_fingerprint_knows_is_covered() -> None:
             penstock.IterDataset.of(numbers(), 4).filter(lambda c: c["x"] > mean).fingerprint,
             penstock.IterDataset.of(numbers(), 4).flat_map(lambda c: {"x": c["x"] - mean}).rebatch(2).fingerprint,
             penstock.IterDataset.of(mapped, 4).fingerprint,
-            penstock.measure(numbers(), lambda c: {"x": c["x"] - mean}, progress=False).source.fingerprint,
+            penstock.transforms.measure(numbers(), lambda c: {"x": c["x"] - mean}, progress=False).source.fingerprint,
             numbers().filter(lambda c: c["x"] >= mean).fingerprint,
         ]
 
@@ -241,7 +241,9 @@ def test_measured_lengths_are_those_of_the_function(tmp_path: Path) -> None:
             many = columns["x"].astype(np.int64) * times
             return {"t": Ragged(np.zeros(int(many.sum())), offsets_of(many))}
 
-        made = penstock.measure(numbers(), words, cache=tmp_path / "lengths", progress=False, version=version)
+        made = penstock.transforms.measure(
+            numbers(), words, cache=tmp_path / "lengths", progress=False, version=version
+        )
         return np.diff(made.source.value_offsets("t")).tolist()
 
     record = Counted(calls)

@@ -37,7 +37,7 @@ METHODS_OF_EPISODES = {
     "spec", "split", "steps", "table", "total_steps", "transitions", "windows", "with_column",
 }  # fmt: skip
 METHODS_OF_SAMPLES = {
-    "apply", "batches", "filter", "fingerprint", "goals", "map", "pack", "relabel", "repeat", "select_columns", "shard",
+    "apply", "filter", "fingerprint", "goals", "loader", "map", "pack", "relabel", "repeat", "select_columns", "shard",
     "show", "shuffle", "weighted", "with_epoch_length", "with_row_numbers",
 }  # fmt: skip
 

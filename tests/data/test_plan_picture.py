@@ -61,7 +61,7 @@ def _real(batch, values):
 
 
 def test_planned_batches_keep_their_sizes_and_widths():
-    data = episodes([5, 1, 4, 2, 8, 3, 3]).sequences().shuffle(seed=1).apply(penstock.Batches(tokens=10))
+    data = episodes([5, 1, 4, 2, 8, 3, 3]).sequences().shuffle(seed=1).apply(penstock.transforms.Batches(tokens=10))
     picture = data.show(batches=3)
     batches = list(data.loader())[:3]
     assert [batch["x"].shape for batch in batches] == [*zip(np.diff(picture.edges), picture.widths, strict=True)]

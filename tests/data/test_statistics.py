@@ -165,7 +165,7 @@ def test_values_of_any_size_and_distance_have_figures(values: AnyArray, tmp_path
         assert counts.sum() == len(exact)
         assert (edges[0], edges[-1]) == (found.min, found.max)
         assert (np.diff(edges.astype(np.longdouble)) >= 0).all()
-    statistics = penstock.Statistics({"x": found})
+    statistics = penstock.columns.Statistics({"x": found})
     statistics.save(tmp_path / "saved.json")
     assert Statistics.load(tmp_path / "saved.json") == statistics
     assert (found | found).std == pytest.approx(float(found.std), rel=0.5)

@@ -74,7 +74,7 @@ def test_sums_are_those_of_the_definition(seed: int, n_step: int, gamma: float) 
 @pytest.mark.parametrize("n_step", [1, 2, 3, 20])
 def test_a_replay_has_the_same_samples(n_step: int) -> None:
     data = dataset(3)
-    replay = penstock.Replay(None, 100, samples=penstock.Transitions(n_step=n_step, gamma=0.9))
+    replay = penstock.Replay(None, 100, samples=penstock.replay.Transitions(n_step=n_step, gamma=0.9))
     for episode in data:
         replay.write(episode)
     theirs, ours = replay.take(np.arange(sum(LENGTHS))), data.transitions(n_step, 0.9)[:]

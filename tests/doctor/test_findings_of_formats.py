@@ -67,7 +67,7 @@ def values_found(format: str, folder: Path) -> set[str]:
     for name, (plant, _) in PLANTS.items():
         try:
             path = stored(format, plant(clean()), folder / name)
-        except (penstock.DataError, SpecError):
+        except (penstock.errors.DataError, SpecError):
             continue  # the format does not hold it
         seen = names(path)
         assert seen - ALSO.get(name, set()) - FOLLOWS.get((format, name), set()) <= {name}, name
@@ -123,7 +123,7 @@ def metadata_found(format: str, folder: Path) -> set[str]:
             how = {"format": format, "options": GENERAL[format], "certificate": False, "allow_empty": True}
             try:
                 penstock.convert(data, path, **how)
-            except penstock.DataError:
+            except penstock.errors.DataError:
                 assert name == "no-episodes"  # which this format cannot hold
                 continue
             seen = names(path) & {name}

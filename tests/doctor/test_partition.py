@@ -100,7 +100,10 @@ def test_duplicates_are_found_by_reading_few_episodes(monkeypatch: pytest.Monkey
 def test_parts_without_groups_are_those_of_the_transform() -> None:
     data = episodes()
     for number, part in enumerate(data.split(0.6, 0.4, seed=3)):
-        assert part.episodes.fingerprint == data.apply(penstock.Split((0.6, 0.4), number, 3)).episodes.fingerprint
+        assert (
+            part.episodes.fingerprint
+            == data.apply(penstock.transforms.Split((0.6, 0.4), number, 3)).episodes.fingerprint
+        )
 
 
 def test_labels_are_in_one_part() -> None:

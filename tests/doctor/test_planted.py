@@ -178,7 +178,7 @@ def test_a_short_stop_counts_if_the_value_jumps(name: str, seed: int) -> None:
     path = "observations/state" if name == "sensor" else "observations/camera"
     found = examine(source_of(stuck(path)(clean(seed))), deep=True, progress=False).findings
     assert [(f.name, f.column, f.episodes, f.rows) for f in found] == [(f"frozen-{name}", path, (1,), (31,))]
-    strict = penstock.CheckThresholds(stuck_steps=40)
+    strict = penstock.curation.CheckThresholds(stuck_steps=40)
     assert examine(source_of(stuck(path)(clean(seed))), deep=True, thresholds=strict).findings == ()
 
 
@@ -253,12 +253,12 @@ def test_columns_of_tables_are_known_by_their_usual_names() -> None:
 
 def test_thresholds_change_what_is_found() -> None:
     episodes = PLANTS["time-gap"][0](clean())
-    loose = penstock.CheckThresholds(gap_factor=1e4, drift_steps=1e4)
+    loose = penstock.curation.CheckThresholds(gap_factor=1e4, drift_steps=1e4)
     assert examine(source_of(episodes), deep=True, thresholds=loose).findings == ()
-    with pytest.raises(penstock.ArgumentError, match="gap_factor"):
+    with pytest.raises(penstock.errors.ArgumentError, match="gap_factor"):
         penstock.check(source_of(episodes), thresholds={"gap_facto": 2})
-    with pytest.raises(penstock.ArgumentError, match="at least 0"):
-        penstock.CheckThresholds(gap_factor=-1.0)
+    with pytest.raises(penstock.errors.ArgumentError, match="at least 0"):
+        penstock.curation.CheckThresholds(gap_factor=-1.0)
 
 
 def test_stored_returns_are_compared(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_episodes_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         def read_array(self, column, selection, out):  # pyright: ignore
             start = int(selection.start[0])
             if column == "rewards" and start < LENGTHS[0] + LENGTHS[1] <= start + int(selection.length[0]):
-                raise penstock.FormatError("expected rewards, got rust")
+                raise penstock.errors.FormatError("expected rewards, got rust")
             super().read_array(column, selection, out)
 
     inner = source_of(PLANTS["nan"][0](clean()))
@@ -290,11 +290,11 @@ def test_episodes_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     assert findings.keys() == {"unreadable"}
 
 
-def _all(source: MemorySource, path: str) -> penstock.Selection:
+def _all(source: MemorySource, path: str) -> penstock.transforms.Selection:
     rows = source.rows(SPEC[path].align)
     one = np.ones(1, np.int64)
     count = int(rows[-1])
-    return penstock.Selection(one * 0, one * 0, one * count, one * 0, (1, count))
+    return penstock.transforms.Selection(one * 0, one * 0, one * count, one * 0, (1, count))
 
 
 def with_statistics(change: dict[str, object]) -> MemorySource:
@@ -338,7 +338,7 @@ def test_a_finding_of_the_format_hides_only_one_of_the_same_place(
 ) -> None:
     path = stored(PLANTS["nan"][0](clean()), tmp_path / "data", "columns")
     (values,) = (each for each in penstock.check(path, deep=True).findings if each.name == "nan")
-    known = [penstock.Finding("nan", place, "expected numbers") for place in ("spec", values.where)]
+    known = [penstock.formats.Finding("nan", place, "expected numbers") for place in ("spec", values.where)]
     monkeypatch.setattr(type(named("columns")), "check", lambda self, path: iter(known[:count]))
     found = [each.where for each in penstock.check(path, deep=True).findings if each.name == "nan"]
     assert found == ["spec", values.where]

@@ -120,7 +120,9 @@ def test_lengths_are_found_in_one_pass_and_kept() -> None:
         source.value_offsets("x")
     zero = np.zeros(1, np.int64)
     with pytest.raises(ExpiredRowError):
-        source.read_values("raw", penstock.Selection(zero, zero, zero + 99, zero, (1, 99)), np.zeros(99, "u1"))
+        source.read_values(
+            "raw", penstock.transforms.Selection(zero, zero, zero + 99, zero, (1, 99)), np.zeros(99, "u1")
+        )
 
 
 def test_columns_can_be_chosen_and_told() -> None:
@@ -198,7 +200,7 @@ def test_records_measure_into_sequences() -> None:
     def tokens(columns: Columns) -> dict[str, Ragged]:
         return {"t": Ragged.from_rows([record(int(i))["tokens"] for i in columns["inner/pair/0"]], "i4")}
 
-    words = penstock.measure(data, tokens)
+    words = penstock.transforms.measure(data, tokens)
     assert words.source.value_offsets("t").tolist() == RecordSource(Counted(20)).value_offsets("tokens").tolist()
 
 

@@ -649,7 +649,7 @@ def states(kind: str) -> Target:
         taker.load_state_dict(state)
         try:
             return repr(go_on(taker)), False
-        except penstock.WorkerError as error:
+        except penstock.errors.WorkerError as error:
             if isinstance(error.__cause__, PenstockError):
                 raise error.__cause__ from None
             raise

@@ -90,7 +90,7 @@ def warm_up() -> None:
         columns = {"observations": np.zeros((2, 2)), "actions": np.zeros((1, 1)), "rewards": [1.0], **flags}
         penstock.convert(penstock.from_arrays(columns, lengths=[1]), place)
         penstock.check(place, deep=True)
-        penstock.RolloutWorker(ROLLOUT).record(range(1), Path(folder) / "recorded")
+        penstock.recording.RolloutWorker(ROLLOUT).record(range(1), Path(folder) / "recorded")
 
 
 if __name__ == "__main__":

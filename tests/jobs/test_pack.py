@@ -22,7 +22,9 @@ from penstock.plan.pack import PackedPlan
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(3)
     lengths = rng.integers(0, 300, 5000)
-    words = penstock.Ragged(rng.integers(0, 99, int(lengths.sum())).astype("u2"), np.append(0, np.cumsum(lengths)))
+    words = penstock.columns.Ragged(
+        rng.integers(0, 99, int(lengths.sum())).astype("u2"), np.append(0, np.cumsum(lengths))
+    )
     data = penstock.from_arrays({"words": words}, lengths=[1] * len(lengths), align={"words": "episode"})
     return Path(penstock.convert(data, tmp_path_factory.mktemp("texts") / "data", certificate=False).out)
 

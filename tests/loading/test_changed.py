@@ -231,7 +231,7 @@ def test_passes_count_over_a_change_of_weights() -> None:
 ABOVE: dict[str, tuple[Any, int]] = {  # a transform above a mix of 30 samples an epoch, and batches of 5 to its end
     "shuffle": (lambda data: data.shuffle(7), 6),
     "blocks": (lambda data: data.shuffle(7, block=3, pool=2), 6),
-    "sorted batches": (lambda data: data.apply(penstock.Batches(5, seed=2)), 6),
+    "sorted batches": (lambda data: data.apply(penstock.transforms.Batches(5, seed=2)), 6),
     "shuffled and numbered": (lambda data: data.shuffle(7).with_epoch_length(30).select_columns("x"), 6),
     "two epochs": (lambda data: data.shuffle(7).repeat(2), 12),
 }
@@ -290,7 +290,7 @@ def test_packs_of_a_mix_are_continued_at_the_end_of_an_epoch() -> None:
 
 
 @pytest.mark.parametrize(
-    "ordered", [lambda data: data.apply(penstock.Batches(5, sort=False)), lambda data: data.repeat(1)]
+    "ordered", [lambda data: data.apply(penstock.transforms.Batches(5, sort=False)), lambda data: data.repeat(1)]
 )
 def test_orders_that_keep_the_one_of_the_mix_are_continued_anywhere(ordered: Any) -> None:
     def loader(weights: Mapping[str, Any]) -> Loader:

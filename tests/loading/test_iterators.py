@@ -168,7 +168,7 @@ def test_an_error_before_the_first_batch_costs_no_epoch():
 
     loader = dataset().map(checked).loader(10, threads=1)
     for _ in range(2):
-        with pytest.raises(penstock.WorkerError):
+        with pytest.raises(penstock.errors.WorkerError):
             next(iter(loader))
     bad.clear()
     assert rows(loader) == epoch(0)

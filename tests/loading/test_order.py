@@ -207,8 +207,8 @@ def test_a_state_of_uneven_epochs_knows_its_own():
     again.load_state_dict(state)
     for batch, other in zip(running, again, strict=True):
         assert np.array_equal(batch["tokens"], other["tokens"])
-    with pytest.raises(penstock.StateError, match="an epoch and its first position"):
+    with pytest.raises(penstock.errors.StateError, match="an epoch and its first position"):
         again.load_state_dict({**state, "epoch": [1]})
     for position in (state["position"] + 1000, 1 << 60):
-        with pytest.raises(penstock.StateError, match="expected a position within epoch 30, which is"):
+        with pytest.raises(penstock.errors.StateError, match="expected a position within epoch 30, which is"):
             packs().loader(7, threads=0).load_state_dict({**state, "position": position})

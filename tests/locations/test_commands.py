@@ -30,7 +30,7 @@ ARGUMENTS = {
     "info": ["{url}/run"],
     "check": ["{url}/run"],
     "stats": ["{url}/run"],
-    "convert": ["{url}/run", "{url}/copy", "--to", "webdataset"],
+    "convert": ["{url}/run", "{url}/copy", "--format", "webdataset"],
     "certificate": ["{url}/made", "{url}/run", "--verify"],
     "diff": ["{url}/run", "{url}/made"],
     "reshard": ["{url}/shards", "{url}/larger"],

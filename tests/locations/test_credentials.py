@@ -142,7 +142,7 @@ def test_work_plans_are_not_made_of_credentials(arguments: dict[str, object]) ->
 
 def test_commands_that_write_work_plans_refuse_credentials(site: Site, tmp_path: Path) -> None:
     url = secret(site, "run")
-    for command in (["stats", url], ["check", url], ["convert", url, str(tmp_path / "out"), "--to", "columns"]):
+    for command in (["stats", url], ["check", url], ["convert", url, str(tmp_path / "out"), "--format", "columns"]):
         answer = CliRunner().invoke(app, [*command, "--plan", str(tmp_path / "plan.json")])
         assert answer.exit_code == 2, answer.output
         assert "without a user and a query" in " ".join(answer.output.split())

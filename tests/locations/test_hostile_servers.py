@@ -49,7 +49,7 @@ def read_or_error(function: Callable[[], object]) -> Any:
         return function()
     except RemoteError as error:
         return str(error)
-    except penstock.WorkerError as error:
+    except penstock.errors.WorkerError as error:
         return str(error.__cause__)
 
 
@@ -300,7 +300,7 @@ def test_an_answer_that_is_cut_never_becomes_zeros(site: Site, tmp_path: Path) -
             site.fault = lambda request, cut=cut: cut if request.name == values and request.method == "GET" else None
             for threads in (2, 0):
                 loader = remote.windows(1).shuffle(seed=0).loader(batch_size=100, threads=threads)
-                with pytest.raises((penstock.WorkerError, RemoteError), match="expected 48000 bytes"):
+                with pytest.raises((penstock.errors.WorkerError, RemoteError), match="expected 48000 bytes"):
                     next(iter(loader))
             with pytest.raises(RemoteError, match="expected 48000 bytes"):
                 remote[3].rewards.sum()

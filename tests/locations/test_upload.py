@@ -114,7 +114,7 @@ def test_locks_and_leftovers_stay_here(site: Site) -> None:
 def test_a_marker_that_is_damaged_is_an_error(site: Site) -> None:
     site.objects[f"set/{MARKER}"] = b"[]"
     with (
-        pytest.raises(penstock.FormatError, match=f"files of an upload.* at {MARKER}"),
+        pytest.raises(penstock.errors.FormatError, match=f"files of an upload.* at {MARKER}"),
         uploading(Url(f"{site.url}/set")) as path,
     ):
         fill(path, "a")

@@ -261,7 +261,7 @@ def test_wrong_goals_are_refused(options: dict[str, Any], message: str) -> None:
     spec = {"x": np.arange(3), "actions": np.arange(3), "observations": np.arange(5)}
     columns = {**spec, "words": Ragged.from_rows([[1], [], [2, 3]], np.int64)}
     data = penstock.from_arrays(columns, [1, 2])
-    source = penstock.MemorySource(
+    source = penstock.formats.MemorySource(
         penstock.Spec({**data.spec, "task": penstock.Field(np.dtype("int64"), (), "episode")}),
         {**columns, "task": np.arange(2)},
         np.array([0, 1, 3]),

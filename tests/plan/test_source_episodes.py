@@ -24,7 +24,7 @@ TRANSFORMS = [
 
 def stored(lengths: list[int]) -> penstock.EpisodeDataset:
     steps = int(np.sum(lengths))
-    words = penstock.Ragged(np.arange(2 * len(lengths)), 2 * np.arange(len(lengths) + 1))
+    words = penstock.columns.Ragged(np.arange(2 * len(lengths)), 2 * np.arange(len(lengths) + 1))
     columns = {"observations": np.arange(steps + len(lengths)), "actions": np.arange(steps), "words": words}
     return penstock.from_arrays(columns, lengths, align={"words": "episode"})
 
@@ -71,5 +71,5 @@ def test_a_plan_for_data_that_changed_is_refused(tmp_path: Path) -> None:
     sent = pickle.dumps(data.windows(2).plan)
     data.close()
     penstock.convert(stored([3] * 19), tmp_path / "data", overwrite=True)
-    with pytest.raises((StateError, penstock.FormatError), match="expected"):
+    with pytest.raises((StateError, penstock.errors.FormatError), match="expected"):
         pickle.loads(sent)

@@ -15,12 +15,12 @@ from penstock.loading.ticket import Ticket
 from penstock.replay.batches import ReplayBatches
 from tests.replay.runs import SPEC, episode, episodes, filled
 
-PRIORITIES = penstock.PrioritizedSampler(1.0)
+PRIORITIES = penstock.replay.PrioritizedSampler(1.0)
 
 
 def offline(n: int = 40) -> penstock.MapDataset:
-    source = penstock.MemorySource.from_episodes(episodes([n], first=500))
-    return penstock.EpisodeDataset(source).apply(penstock.Steps(next_observations=True)).shuffle(seed=4)
+    source = penstock.formats.MemorySource.from_episodes(episodes([n], first=500))
+    return penstock.EpisodeDataset(source).apply(penstock.transforms.Steps(next_observations=True)).shuffle(seed=4)
 
 
 def test_a_loader_gives_the_batches_of_a_loop() -> None:
@@ -89,7 +89,9 @@ def test_shares_are_exact_at_every_prefix(size: int, share: float) -> None:
 def test_an_offline_dataset_needs_the_same_outputs() -> None:
     replay = filled(penstock.Replay(None, 1000), [30])
     data = penstock.from_arrays({"rewards": np.ones(3)}, lengths=[3]).steps()
-    with pytest.raises(penstock.PlanError, match=r"expected the outputs .* of the replay in the offline dataset"):
+    with pytest.raises(
+        penstock.errors.PlanError, match=r"expected the outputs .* of the replay in the offline dataset"
+    ):
         next(iter(replay.batches(4, offline=data)))
 
 
@@ -99,16 +101,16 @@ def test_an_offline_dataset_needs_the_dtypes_and_shapes_of_the_replay(size: int,
     replay = penstock.Replay(None, 100)
     replay.write(penstock.from_arrays({"rewards": np.arange(4, dtype="i4")}, [4])[0])
     batches = iter(replay.batches(size, offline=penstock.from_arrays({"rewards": rewards}, [3]).steps(), share=0.25))
-    with pytest.raises(penstock.PlanError, match=rf"expected int32 rows of shape \(\) for 'rewards' .*{got}"):
+    with pytest.raises(penstock.errors.PlanError, match=rf"expected int32 rows of shape \(\) for 'rewards' .*{got}"):
         _ = [next(batches) for _ in range(4)]
 
 
 @pytest.mark.parametrize("wrong", [{"share": 1.5}, {"share": -0.5}])
 def test_impossible_batches_are_refused(wrong: Any) -> None:
     replay = filled(penstock.Replay(None, 1000), [30])
-    with pytest.raises(penstock.PlanError, match="within 0 to 1"):
+    with pytest.raises(penstock.errors.PlanError, match="within 0 to 1"):
         replay.batches(4, offline=offline(), **wrong)
-    with pytest.raises(penstock.PlanError, match="at least 1 sample"):
+    with pytest.raises(penstock.errors.PlanError, match="at least 1 sample"):
         replay.batches(0)
 
 
@@ -136,9 +138,9 @@ def test_in_memory_such_a_batch_is_lost() -> None:
     batches.take()
     filled(replay, [5] * 4, 4)
     other = filled(penstock.Replay(None, 20, segment_steps=5), [5] * 8)
-    with pytest.raises(penstock.StateError, match="give the replay a path"):
+    with pytest.raises(penstock.errors.StateError, match="give the replay a path"):
         other.batches(8).load_state_dict(batches.state_dict())
-    with pytest.raises(penstock.StateError, match="with the same replay, size and offline dataset"):
+    with pytest.raises(penstock.errors.StateError, match="with the same replay, size and offline dataset"):
         other.batches(9).load_state_dict(batches.state_dict())
 
 
@@ -151,9 +153,11 @@ def test_metrics_count_batches() -> None:
 
 
 def test_why_names_rows_and_chances_of_a_batch() -> None:
-    replay = filled(penstock.Replay(None, 1000, samples=penstock.Windows(3), sampler=PRIORITIES, seed=2), [9, 2, 30])
+    replay = filled(
+        penstock.Replay(None, 1000, samples=penstock.transforms.Windows(3), sampler=PRIORITIES, seed=2), [9, 2, 30]
+    )
     replay.update(np.arange(*replay.anchors), np.arange(35.0) % 7)
-    data = penstock.EpisodeDataset(penstock.MemorySource.from_episodes(episodes([40], first=500)))
+    data = penstock.EpisodeDataset(penstock.formats.MemorySource.from_episodes(episodes([40], first=500)))
     loader = replay.batches(20, offline=data.windows(3), share=0.6).loader()
     batches = iter(loader)
     next(batches)
@@ -175,13 +179,13 @@ def test_why_names_rows_and_chances_of_a_batch() -> None:
     assert replay.why(batch.ticket, "observations").table["first_row"].tolist() == [
         9 + 1 + 2 + 1 + s if e == 2 else s for e, s in zip(table["episode"][:12], table["step"][:12], strict=True)
     ]
-    with pytest.raises(penstock.PlanError, match="expected an output among"):
+    with pytest.raises(penstock.errors.PlanError, match="expected an output among"):
         loader.why(batch.ticket, "nothing")
-    with pytest.raises(penstock.StateError, match="one of the last 1,048,576 samples"):
+    with pytest.raises(penstock.errors.StateError, match="one of the last 1,048,576 samples"):
         loader.why(Ticket(7, 12, batch.ticket.digest))
 
 
-@pytest.mark.parametrize("sampler", [penstock.UniformSampler(), penstock.RecentSampler(6.0)])
+@pytest.mark.parametrize("sampler", [penstock.replay.UniformSampler(), penstock.replay.RecentSampler(6.0)])
 def test_probabilities_of_draws_add_up(sampler: Any) -> None:
     replay = filled(penstock.Replay(None, 1000, sampler=sampler), [9, 20])
     table = replay.why(replay.sample(5000).ticket).table
@@ -193,7 +197,7 @@ def test_probabilities_of_draws_add_up(sampler: Any) -> None:
 
 
 def test_ranks_tell_their_priorities() -> None:
-    replay = filled(penstock.Replay(None, 1000, sampler=penstock.PrioritizedSampler(1.0, kind="rank")), [4])
+    replay = filled(penstock.Replay(None, 1000, sampler=penstock.replay.PrioritizedSampler(1.0, kind="rank")), [4])
     replay.update(np.arange(4), [4.0, 1.0, 3.0, 2.0])
     replay.sample(4)
     replay.update(np.arange(4), [4.0, 1.0, 3.0, 2.0])
@@ -203,7 +207,9 @@ def test_ranks_tell_their_priorities() -> None:
 
 def test_why_looks_up_what_has_left_memory(tmp_path: Path) -> None:
     for path, place in ((tmp_path / "store", [0, 1, 2, 3]), (None, [-1])):
-        replay = filled(penstock.Replay(path, 20, segment_steps=5, samples=penstock.Transitions(n_step=2)), [5] * 4)
+        replay = filled(
+            penstock.Replay(path, 20, segment_steps=5, samples=penstock.replay.Transitions(n_step=2)), [5] * 4
+        )
         batch = replay.sample(50)
         before = replay.why(batch.ticket).table
         filled(replay, [5] * 4, 4)

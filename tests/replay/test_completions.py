@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock import CompletionRecorder, Completions, GroupSampler, Replay
+from penstock import Replay
 from penstock.errors import ArgumentError, DataError, PlanError, StateError
+from penstock.replay import CompletionRecorder, Completions, GroupSampler
 
 G = 3
 
@@ -211,7 +212,7 @@ def test_episodes_that_belong_together_are_all_written_or_none(in_folder: bool, 
     replay = penstock.Replay(tmp_path / "store" if in_folder else None, 3)
     short, long = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[2, 4])
     other = penstock.from_arrays({"rewards": np.arange(2)}, lengths=[2])[0]
-    for wrong, error in ((long, DataError), (other, penstock.SpecError)):
+    for wrong, error in ((long, DataError), (other, penstock.errors.SpecError)):
         with pytest.raises(error):
             replay.write_together([short, wrong])
         assert (replay.refresh(), replay.episodes) == (0, 0)
@@ -391,5 +392,5 @@ def test_errors() -> None:
     with pytest.raises(StateError):
         other.load_state_dict(replay.state_dict())
     wrong = penstock.Replay(None, 100, samples=Completions(8), sampler=GroupSampler(2))
-    with pytest.raises(penstock.SpecError, match="columns of CompletionRecorder"):
+    with pytest.raises(penstock.errors.SpecError, match="columns of CompletionRecorder"):
         wrong.write(penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[5])[0])

@@ -40,7 +40,7 @@ def test_uniform_draws_are_defined_by_key_and_number() -> None:
 
 
 def test_recent_draws_are_defined_by_key_and_number() -> None:
-    replay = filled(penstock.Replay(None, 1000, sampler=penstock.RecentSampler(half_life=5)), [10, 20])
+    replay = filled(penstock.Replay(None, 1000, sampler=penstock.replay.RecentSampler(half_life=5)), [10, 20])
     drawn = anchors_of(replay, replay.sample(50))
     for i, anchor in enumerate(drawn):
         u = (random_bits(int(key_of(0)), i) >> 11) / 2**53
@@ -48,7 +48,7 @@ def test_recent_draws_are_defined_by_key_and_number() -> None:
 
 
 def test_newer_samples_are_more_likely_by_the_half_life() -> None:
-    replay = filled(penstock.Replay(None, 1000, sampler=penstock.RecentSampler(half_life=100)), [400])
+    replay = filled(penstock.Replay(None, 1000, sampler=penstock.replay.RecentSampler(half_life=100)), [400])
     counts = np.bincount(replay.draw(200_000).anchors // 100, minlength=4)
     np.testing.assert_allclose(counts / counts.sum(), np.array([1, 2, 4, 8]) / 15, atol=0.005)
 
@@ -93,7 +93,7 @@ def test_a_tree_follows_a_range_that_moves() -> None:
 
 
 def test_priorities_are_drawn_in_proportion() -> None:
-    replay = filled(penstock.Replay(None, 1000, sampler=penstock.PrioritizedSampler(0.5, 1.0, 1e-9)), [64])
+    replay = filled(penstock.Replay(None, 1000, sampler=penstock.replay.PrioritizedSampler(0.5, 1.0, 1e-9)), [64])
     priorities = np.arange(64.0) ** 2
     replay.update(np.arange(64), priorities)
     draw = replay.draw(200_000)
@@ -106,12 +106,12 @@ def test_priorities_are_drawn_in_proportion() -> None:
 
 
 def test_each_part_of_the_sum_has_one_draw() -> None:
-    replay = filled(penstock.Replay(None, 1000, sampler=penstock.PrioritizedSampler()), [10] * 10)
+    replay = filled(penstock.Replay(None, 1000, sampler=penstock.replay.PrioritizedSampler()), [10] * 10)
     assert sorted(anchors_of(replay, replay.sample(100))) == list(range(100))
 
 
 def test_new_samples_have_the_highest_weight() -> None:
-    replay = filled(penstock.Replay(None, 1000, sampler=penstock.PrioritizedSampler(1.0)), [10])
+    replay = filled(penstock.Replay(None, 1000, sampler=penstock.replay.PrioritizedSampler(1.0)), [10])
     replay.update(np.arange(10), np.full(10, 3.0))
     filled(replay, [30], first=1)
     replay.update(np.arange(10), np.zeros(10))
@@ -120,7 +120,7 @@ def test_new_samples_have_the_highest_weight() -> None:
 
 
 def test_beta_grows_with_the_samples() -> None:
-    sampler = penstock.PrioritizedSampler(1.0, (0.0, 1.0, 100), 1e-9)
+    sampler = penstock.replay.PrioritizedSampler(1.0, (0.0, 1.0, 100), 1e-9)
     replay = filled(penstock.Replay(None, 1000, sampler=sampler), [2])
     replay.update([0, 1], [1.0, 4.0])
     assert set(np.asarray(replay.sample(50)["weights"]).tolist()) == {1.0}
@@ -130,7 +130,7 @@ def test_beta_grows_with_the_samples() -> None:
 
 def test_ranks_decide_and_not_sizes() -> None:
     def drawn(scale: float) -> IntArray:
-        sampler = penstock.PrioritizedSampler(1.0, kind="rank")
+        sampler = penstock.replay.PrioritizedSampler(1.0, kind="rank")
         replay = filled(penstock.Replay(None, 1000, sampler=sampler), [100, 100])
         replay.update(np.arange(200), scale * np.random.default_rng(0).permutation(200))
         return replay.draw(50_000).anchors
@@ -144,7 +144,7 @@ def test_ranks_decide_and_not_sizes() -> None:
 
 
 def test_ranks_between_renewals_are_near() -> None:
-    sampler = penstock.PrioritizedSampler(1.0, kind="rank")
+    sampler = penstock.replay.PrioritizedSampler(1.0, kind="rank")
     replay = filled(penstock.Replay(None, 10_000, sampler=sampler), [1000])
     replay.update(np.arange(1000), np.arange(1000.0))
     replay.draw(1)
@@ -157,23 +157,23 @@ def test_ranks_between_renewals_are_near() -> None:
 def test_sequence_priorities_mix_the_largest_and_the_mean() -> None:
     errors, mask = np.array([[1.0, -5.0, 3.0], [2.0, 9.0, 9.0]]), np.array([[True] * 3, [True, False, False]])
     assert sequence_priorities(errors, mask).tolist() == [0.9 * 5 + 0.1 * 3, 2.0]
-    with pytest.raises(penstock.PlanError):
+    with pytest.raises(penstock.errors.PlanError):
         sequence_priorities(errors, eta=1.1)
 
 
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ([0.0, np.nan], penstock.DataError, "got nan for sample 1 of the batch; check the loss"),
-        ([0.0, np.inf], penstock.DataError, "got inf for sample 1"),
-        ([-1.0, 0.0], penstock.DataError, "got -1.0 for sample 0"),
-        ([1.0], penstock.DataError, "expected 2 priorities, one for each sample"),
-        (["a", "b"], penstock.ArgumentError, "expected numbers as priorities"),
-        ([1e30, 1e30], penstock.DataError, "scale them"),
+        ([0.0, np.nan], penstock.errors.DataError, "got nan for sample 1 of the batch; check the loss"),
+        ([0.0, np.inf], penstock.errors.DataError, "got inf for sample 1"),
+        ([-1.0, 0.0], penstock.errors.DataError, "got -1.0 for sample 0"),
+        ([1.0], penstock.errors.DataError, "expected 2 priorities, one for each sample"),
+        (["a", "b"], penstock.errors.ArgumentError, "expected numbers as priorities"),
+        ([1e30, 1e30], penstock.errors.DataError, "scale them"),
     ],
 )
 def test_wrong_priorities_change_nothing(given: Any, error: type[Exception], message: str) -> None:
-    replay = filled(penstock.Replay(None, 100, sampler=penstock.PrioritizedSampler(2.0)), [5])
+    replay = filled(penstock.Replay(None, 100, sampler=penstock.replay.PrioritizedSampler(2.0)), [5])
     before = str(replay.state_dict()["sampler"])
     with pytest.raises(error, match=message):
         replay.update([0, 1], given)
@@ -181,7 +181,9 @@ def test_wrong_priorities_change_nothing(given: Any, error: type[Exception], mes
 
 
 def test_a_batch_names_its_samples() -> None:
-    replays = [filled(penstock.Replay(None, 100, sampler=penstock.PrioritizedSampler(), seed=3), [5]) for _ in range(2)]
+    replays = [
+        filled(penstock.Replay(None, 100, sampler=penstock.replay.PrioritizedSampler(), seed=3), [5]) for _ in range(2)
+    ]
     for replay, by_ticket in zip(replays, (True, False), strict=True):
         batch = replay.sample(4)
         assert replay.update(batch.ticket if by_ticket else batch, [1.0, 2.0, 3.0, 4.0]) == 0
@@ -190,13 +192,15 @@ def test_a_batch_names_its_samples() -> None:
 
 @pytest.mark.parametrize("which", [0.5, [0.5], [[1]], {"actions": [1]}, None])
 def test_samples_are_a_list_of_integers(which: Any) -> None:
-    replay = filled(penstock.Replay(None, 100, sampler=penstock.PrioritizedSampler()), [5])
-    with pytest.raises(penstock.ArgumentError, match="expected a batch, its ticket or a list of numbers of samples"):
+    replay = filled(penstock.Replay(None, 100, sampler=penstock.replay.PrioritizedSampler()), [5])
+    with pytest.raises(
+        penstock.errors.ArgumentError, match="expected a batch, its ticket or a list of numbers of samples"
+    ):
         replay.update(which, [1.0])
 
 
 def test_priorities_of_samples_that_left_are_counted() -> None:
-    replay = filled(penstock.Replay(None, 20, segment_steps=10, sampler=penstock.PrioritizedSampler()), [10, 10])
+    replay = filled(penstock.Replay(None, 20, segment_steps=10, sampler=penstock.replay.PrioritizedSampler()), [10, 10])
     batch = replay.sample(20)
     filled(replay, [10], first=2)
     assert replay.update(batch.ticket, np.ones(20)) == 10
@@ -205,7 +209,7 @@ def test_priorities_of_samples_that_left_are_counted() -> None:
 
 
 def test_arrays_that_cannot_be_written_are_accepted() -> None:
-    replay = filled(penstock.Replay(None, 20, sampler=penstock.PrioritizedSampler()), [10])
+    replay = filled(penstock.Replay(None, 20, sampler=penstock.replay.PrioritizedSampler()), [10])
     anchors, priorities = np.arange(3), np.ones(3, "f4")
     anchors.flags.writeable = priorities.flags.writeable = False
     assert replay.update(anchors, priorities) == 0
@@ -213,44 +217,44 @@ def test_arrays_that_cannot_be_written_are_accepted() -> None:
 
 
 def test_priorities_of_samples_to_come_are_refused() -> None:
-    replay = filled(penstock.Replay(None, 20, sampler=penstock.PrioritizedSampler()), [10])
-    with pytest.raises(penstock.ExpiredRowError, match="expected samples below 10, got 10"):
+    replay = filled(penstock.Replay(None, 20, sampler=penstock.replay.PrioritizedSampler()), [10])
+    with pytest.raises(penstock.errors.ExpiredRowError, match="expected samples below 10, got 10"):
         replay.update([10], [1.0])
 
 
 def test_tickets_of_others_are_refused() -> None:
     replay, other = (
-        filled(penstock.Replay(None, 20, seed=s, sampler=penstock.PrioritizedSampler()), [10]) for s in (0, 1)
+        filled(penstock.Replay(None, 20, seed=s, sampler=penstock.replay.PrioritizedSampler()), [10]) for s in (0, 1)
     )
     ticket = other.sample(3).ticket
     replay.sample(3)
-    with pytest.raises(penstock.StateError, match="expected the ticket of one of the last 1,048,576 samples"):
+    with pytest.raises(penstock.errors.StateError, match="expected the ticket of one of the last 1,048,576 samples"):
         replay.update(ticket, np.ones(3))
 
 
 def test_an_empty_replay_says_why(tmp_path: Path) -> None:
-    with pytest.raises(penstock.PlanError, match=r"got none: no episode has arrived$"):
+    with pytest.raises(penstock.errors.PlanError, match=r"got none: no episode has arrived$"):
         penstock.Replay(None, 20).sample(1)
-    with pytest.raises(penstock.PlanError, match=f"no episode has arrived in {tmp_path}"):
+    with pytest.raises(penstock.errors.PlanError, match=f"no episode has arrived in {tmp_path}"):
         penstock.Replay(tmp_path / "none", 20).sample(1)
-    replay = filled(penstock.Replay(None, 20, samples=penstock.Windows(5)), [4, 4])
-    with pytest.raises(penstock.PlanError, match=r"no episode is as long as 5 steps, which Windows"):
+    replay = filled(penstock.Replay(None, 20, samples=penstock.transforms.Windows(5)), [4, 4])
+    with pytest.raises(penstock.errors.PlanError, match=r"no episode is as long as 5 steps, which Windows"):
         replay.sample(1)
-    with pytest.raises(penstock.PlanError, match="at least 1 sample"):
+    with pytest.raises(penstock.errors.PlanError, match="at least 1 sample"):
         replay.sample(0)
 
 
 def test_uniform_replays_take_no_priorities() -> None:
     replay = filled(penstock.Replay(None, 20), [4])
-    with pytest.raises(penstock.PlanError, match="sampler=PrioritizedSampler"):
+    with pytest.raises(penstock.errors.PlanError, match="sampler=PrioritizedSampler"):
         replay.update([0], [1.0])
 
 
 KINDS: list[Any] = [
-    penstock.UniformSampler(),
-    penstock.RecentSampler(30.0),
-    penstock.PrioritizedSampler(),
-    penstock.PrioritizedSampler(beta=(0.0, 1.0, 900), kind="rank"),
+    penstock.replay.UniformSampler(),
+    penstock.replay.RecentSampler(30.0),
+    penstock.replay.PrioritizedSampler(),
+    penstock.replay.PrioritizedSampler(beta=(0.0, 1.0, 900), kind="rank"),
 ]
 
 
@@ -262,7 +266,7 @@ def run(replay: penstock.Replay, writer: ColumnsWriter, turns: range) -> list[li
             writer.write(episode(turn, 5 + turn % 7))
         batch = replay.sample(16)
         batches.append(batch["actions"].tolist())
-        if isinstance(replay.sampler, penstock.PrioritizedSampler):
+        if isinstance(replay.sampler, penstock.replay.PrioritizedSampler):
             replay.update(batch.ticket, batch["rewards"] % 7)
             if turn % 5 == 0:
                 lo = replay.anchors[0]
@@ -278,7 +282,7 @@ def test_the_journal_repeats_a_run(sampler: Any, tmp_path: Path) -> None:
     batches = run(replay, writer, range(90))
     again = penstock.Replay(path, 60, sampler=sampler, seed=3, replays=journal)
     assert [again.sample(16)["actions"].tolist() for _ in range(90)] == batches
-    with pytest.raises(penstock.StateError, match="repeats a journal"):
+    with pytest.raises(penstock.errors.StateError, match="repeats a journal"):
         again.write(episode(0, 3))
 
 
@@ -300,13 +304,13 @@ def test_a_killed_learner_goes_on_from_its_state(sampler: Any, begin: int, tmp_p
     assert first + run(resumed, writer, range(begin, 90)) == whole
     resumed.close()
     again = penstock.Replay(tmp_path / "store", 60, sampler=sampler, seed=3, replays=tmp_path / "store.log")
-    if not isinstance(sampler, penstock.PrioritizedSampler):
+    if not isinstance(sampler, penstock.replay.PrioritizedSampler):
         assert [again.sample(16)["actions"].tolist() for _ in range(90)] == whole
 
 
 def test_a_run_in_memory_goes_on_with_the_same_episodes() -> None:
     def new() -> penstock.Replay:
-        return filled(penstock.Replay(None, 100, sampler=penstock.PrioritizedSampler()), [30, 30, 30, 30])
+        return filled(penstock.Replay(None, 100, sampler=penstock.replay.PrioritizedSampler()), [30, 30, 30, 30])
 
     replay = new()
     batch = replay.sample(40)
@@ -316,11 +320,11 @@ def test_a_run_in_memory_goes_on_with_the_same_episodes() -> None:
     other = new()
     other.load_state_dict(state)
     assert other.sample(40)["actions"].tolist() == wanted
-    with pytest.raises(penstock.StateError, match="expected 4 episodes with the samples 30:120"):
-        penstock.Replay(None, 100, sampler=penstock.PrioritizedSampler()).load_state_dict(state)
-    with pytest.raises(penstock.StateError, match="with the same capacity, samples, sampler and seed"):
-        penstock.Replay(None, 101, sampler=penstock.PrioritizedSampler()).load_state_dict(state)
-    with pytest.raises(penstock.StateError, match="expected the state of a Replay"):
+    with pytest.raises(penstock.errors.StateError, match="expected 4 episodes with the samples 30:120"):
+        penstock.Replay(None, 100, sampler=penstock.replay.PrioritizedSampler()).load_state_dict(state)
+    with pytest.raises(penstock.errors.StateError, match="with the same capacity, samples, sampler and seed"):
+        penstock.Replay(None, 101, sampler=penstock.replay.PrioritizedSampler()).load_state_dict(state)
+    with pytest.raises(penstock.errors.StateError, match="expected the state of a Replay"):
         other.load_state_dict({})
 
 

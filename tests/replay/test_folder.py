@@ -122,7 +122,7 @@ def test_a_replaced_store_is_an_error(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "store")
     with ColumnsWriter.create(tmp_path / "store", SPEC) as writer:
         writer.write_all(episodes([9, 9, 9], 5))
-    with pytest.raises(penstock.FormatError, match="replaced or rolled back"):
+    with pytest.raises(penstock.errors.FormatError, match="replaced or rolled back"):
         replay.sample(1)
 
 
@@ -133,7 +133,7 @@ def test_the_journal_of_a_killed_run_ends_with_its_last_whole_entry(tmp_path: Pa
     named = JournalEntry(2, 9, 0, np.arange(3), np.arange(3, dtype="f4"))
     for entry in (JournalEntry.arrival(0, 2), update, named):
         journal.write(entry)
-    with pytest.raises(penstock.LockedError):
+    with pytest.raises(penstock.errors.LockedError):
         ReplayJournal(path)
     journal.close()
     whole = path.read_bytes()
@@ -150,10 +150,10 @@ def test_the_journal_of_a_killed_run_ends_with_its_last_whole_entry(tmp_path: Pa
     damaged = bytearray(whole)
     damaged[70] ^= 1
     path.write_bytes(damaged)
-    with pytest.raises(penstock.FormatError, match="with its checksum - at byte 58"):
+    with pytest.raises(penstock.errors.FormatError, match="with its checksum - at byte 58"):
         read_entries(path)
     path.write_bytes(b"something else")
-    with pytest.raises(penstock.FormatError, match="expected a journal of a replay"):
+    with pytest.raises(penstock.errors.FormatError, match="expected a journal of a replay"):
         read_entries(path)
 
 
@@ -163,15 +163,15 @@ def test_a_journal_that_is_too_short_is_refused(tmp_path: Path) -> None:
     state = replay.state_dict()
     replay.close()
     other = penstock.Replay(tmp_path / "store", 100, journal=tmp_path / "b")
-    with pytest.raises(penstock.StateError, match="expected the journal of the run that saved the state"):
+    with pytest.raises(penstock.errors.StateError, match="expected the journal of the run that saved the state"):
         other.load_state_dict(state)
 
 
 def test_nothing_is_drawn_before_enough_steps() -> None:
-    ratio = penstock.SampleRatio(1.0, min_size=10, wait="report")
+    ratio = penstock.replay.SampleRatio(1.0, min_size=10, wait="report")
     replay = filled(penstock.Replay(None, 100, ratio=ratio), [9])
     assert not replay.may_sample(1)
-    with pytest.raises(penstock.PlanError, match="at least min_size=10 steps to draw from, got 9"):
+    with pytest.raises(penstock.errors.PlanError, match="at least min_size=10 steps to draw from, got 9"):
         replay.sample(1)
     filled(replay, [1], first=1)
     assert replay.sample(5).n == 5
@@ -180,7 +180,7 @@ def test_nothing_is_drawn_before_enough_steps() -> None:
 
 
 def test_one_thread_follows_the_ratio() -> None:
-    ratio = penstock.SampleRatio(4.0, min_size=50, tolerance=100, wait="report")
+    ratio = penstock.replay.SampleRatio(4.0, min_size=50, tolerance=100, wait="report")
     replay = penstock.Replay(None, 10_000, ratio=ratio)
     number = 0
     for _ in range(400):
@@ -194,7 +194,7 @@ def test_one_thread_follows_the_ratio() -> None:
 
 
 def test_a_learner_and_a_collector_wait_for_each_other() -> None:
-    ratio = penstock.SampleRatio(2.0, min_size=20, tolerance=64, timeout=60)
+    ratio = penstock.replay.SampleRatio(2.0, min_size=20, tolerance=64, timeout=60)
     replay = penstock.Replay(None, 10_000, ratio=ratio)
     failures: list[BaseException] = []
 
@@ -216,12 +216,14 @@ def test_a_learner_and_a_collector_wait_for_each_other() -> None:
 
 
 def test_waiting_ends_with_the_timeout(tmp_path: Path) -> None:
-    ratio = penstock.SampleRatio(1.0, min_size=10, tolerance=5, timeout=0.0)
+    ratio = penstock.replay.SampleRatio(1.0, min_size=10, tolerance=5, timeout=0.0)
     replay = penstock.Replay(tmp_path / "store", 100, ratio=ratio)
-    with pytest.raises(penstock.PlanError, match=r"expected the other side to go on within 0.0 s before drawing 4"):
+    with pytest.raises(
+        penstock.errors.PlanError, match=r"expected the other side to go on within 0.0 s before drawing 4"
+    ):
         replay.sample(4)
     memory = filled(penstock.Replay(None, 100, ratio=ratio), [10, 6])
-    with pytest.raises(penstock.PlanError, match="before adding an episode, with 16 steps and 0 samples so far"):
+    with pytest.raises(penstock.errors.PlanError, match="before adding an episode, with 16 steps and 0 samples so far"):
         memory.write(episode(2, 3))
 
 
@@ -236,14 +238,14 @@ def test_waiting_ends_with_the_timeout(tmp_path: Path) -> None:
     ],
 )
 def test_impossible_ratios_are_refused(wrong: Any) -> None:
-    with pytest.raises(penstock.PlanError):
-        penstock.SampleRatio(**wrong)
+    with pytest.raises(penstock.errors.PlanError):
+        penstock.replay.SampleRatio(**wrong)
 
 
 def test_environments_record_into_a_replay(tmp_path: Path) -> None:
-    replay = penstock.Replay(tmp_path / "store", 10_000, samples=penstock.Transitions(n_step=3))
-    with penstock.VectorCollector(gymnasium.make_vec("CartPole-v1", 4), replay, seed=0) as envs:
-        penstock.rollout_vector(envs, episodes=12, seed=1)
+    replay = penstock.Replay(tmp_path / "store", 10_000, samples=penstock.replay.Transitions(n_step=3))
+    with penstock.record(gymnasium.make_vec("CartPole-v1", 4), replay, seed=0) as envs:
+        penstock.recording.rollout_vector(envs, episodes=12, seed=1)
     batch = replay.sample(256)
     assert batch["observations"].shape == batch["next_observations"].shape == (256, 4)
     assert set(np.round(batch["rewards"], 4).tolist()) <= {1.0, 1.99, 2.9701}
@@ -290,7 +292,7 @@ def test_ranks_that_cannot_be_shared(tmp_path: Path) -> None:
     replay.write(episode(0, 5))
     with pytest.raises(PlanError, match=r"Replay\(path, ..., index=1, count=2\)"):
         replay.batches(2).loader(rank=1, world=2)
-    with pytest.raises(penstock.ArgumentError, match=r"replay.batches\(256\) has batches, offline="):
+    with pytest.raises(penstock.errors.ArgumentError, match=r"replay.batches\(256\) has batches, offline="):
         penstock.mix({"a": replay})  # type: ignore[dict-item]
 
 
@@ -303,8 +305,8 @@ def no_flush(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_flush")
 def test_files_of_old_episodes_are_removed(tmp_path: Path) -> None:
     lengths = lengths_of(6, 120)
-    bounded = Replay(tmp_path / "bounded", 100, keep_steps=150, sampler=penstock.PrioritizedSampler(1.0), seed=1)
-    whole = Replay(tmp_path / "whole", 100, sampler=penstock.PrioritizedSampler(1.0), seed=1)
+    bounded = Replay(tmp_path / "bounded", 100, keep_steps=150, sampler=penstock.replay.PrioritizedSampler(1.0), seed=1)
+    whole = Replay(tmp_path / "whole", 100, sampler=penstock.replay.PrioritizedSampler(1.0), seed=1)
     states: dict[int, Any] = {}
     sizes: list[int] = []
     for number, steps in enumerate(lengths):
@@ -323,7 +325,7 @@ def test_files_of_old_episodes_are_removed(tmp_path: Path) -> None:
     data = penstock.open(tmp_path / "bounded")
     assert 150 <= data.total_steps < 150 + 12
     assert [len(each) for each in data] == lengths[-len(data) :]
-    again = Replay(tmp_path / "bounded", 100, sampler=penstock.PrioritizedSampler(1.0), seed=1)
+    again = Replay(tmp_path / "bounded", 100, sampler=penstock.replay.PrioritizedSampler(1.0), seed=1)
     again.load_state_dict(states[119])
     following = whole.sample(8)
     assert again.sample(8)["actions"].tolist() == following["actions"].tolist()
@@ -336,7 +338,7 @@ def test_files_of_old_episodes_are_removed(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_flush")
 def test_a_learner_that_falls_behind_goes_on_behind_what_left(tmp_path: Path) -> None:
     lengths = lengths_of(7, 120)
-    sampler = penstock.PrioritizedSampler(1.0)
+    sampler = penstock.replay.PrioritizedSampler(1.0)
     with Replay(tmp_path / "store", 60, keep_steps=60) as writer:
         writer.write(episode(0, lengths[0]))
         slow = Replay(tmp_path / "store", 60, sampler=sampler, seed=5)

@@ -15,14 +15,14 @@ from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
 
 NEXT: Any = {"next_observations": ("observations", 1, 5)}
 TRANSFORMS: list[Any] = [
-    penstock.Steps(),
-    penstock.Steps(next_observations=True),
-    penstock.Windows(4),
-    penstock.Windows(4, past=1, stride=3, columns=NEXT),
-    penstock.Windows(5, past=2, pad="zero"),
-    penstock.Windows(5, past=2, stride=2, pad="repeat", columns={"ahead": ("observations", 0, 7)}),
-    penstock.Windows(3, pad="zero", columns={"actions": (-9, -4)}),
-    penstock.Pairs(3),
+    penstock.transforms.Steps(),
+    penstock.transforms.Steps(next_observations=True),
+    penstock.transforms.Windows(4),
+    penstock.transforms.Windows(4, past=1, stride=3, columns=NEXT),
+    penstock.transforms.Windows(5, past=2, pad="zero"),
+    penstock.transforms.Windows(5, past=2, stride=2, pad="repeat", columns={"ahead": ("observations", 0, 7)}),
+    penstock.transforms.Windows(3, pad="zero", columns={"actions": (-9, -4)}),
+    penstock.transforms.Pairs(3),
 ]
 
 
@@ -39,7 +39,7 @@ def test_samples_are_those_of_a_planned_dataset(transform: SampleTransform, capa
     lengths = lengths_of(3, 60)
     replay = filled(penstock.Replay(None, capacity, samples=transform), lengths)
     first = live_range(lengths, replay.capacity, replay.segment_steps)
-    source = penstock.MemorySource.from_episodes(episodes(lengths)[first:])
+    source = penstock.formats.MemorySource.from_episodes(episodes(lengths)[first:])
     wanted = penstock.EpisodeDataset(source).apply(transform)
     lo, hi = replay.anchors
     assert len(replay) == hi - lo == len(wanted) > 0
@@ -50,7 +50,7 @@ def test_samples_are_those_of_a_planned_dataset(transform: SampleTransform, capa
 @pytest.mark.parametrize("stack", [1, 4])
 def test_n_steps_and_stacks_equal_a_plain_loop(n: int, stack: int) -> None:
     lengths = [1, 2, 3, 4, 7, 9]
-    replay = filled(penstock.Replay(None, 1000, samples=penstock.Transitions(n, 0.5, stack)), lengths)
+    replay = filled(penstock.Replay(None, 1000, samples=penstock.replay.Transitions(n, 0.5, stack)), lengths)
     batch = replay.take(np.arange(*replay.anchors))
     i = 0
     for number, steps in enumerate(lengths):
@@ -92,10 +92,10 @@ def test_sums_are_floats_and_end_at_a_termination_inside_an_episode(n: int, stor
     }
     data = penstock.from_arrays(columns, lengths)
     vectors = penstock.from_arrays({**columns, "rewards": np.stack([rewards, rewards[::-1]], 1)}, lengths)
-    sums = data.with_column("sums", penstock.n_step_returns(n, 0.5)).steps()[:]["sums"]
+    sums = data.with_column("sums", penstock.columns.n_step_returns(n, 0.5)).steps()[:]["sums"]
     batches = []
     for each in (data, vectors):
-        replay = penstock.Replay(None, 100, samples=penstock.Transitions(n, 0.5))
+        replay = penstock.Replay(None, 100, samples=penstock.replay.Transitions(n, 0.5))
         replay.write_all(each)
         batches.append(replay.take(np.arange(steps)))
     for batch, own in zip(batches, (batches[0]["rewards"], batches[1]["rewards"][:, 0]), strict=True):
@@ -127,36 +127,38 @@ def test_the_last_observation_of_a_truncated_episode_is_its_own() -> None:
 
 
 def test_ragged_columns_are_refused_by_name() -> None:
-    data = penstock.from_arrays({"rewards": np.ones(2), "text": penstock.Ragged.from_strings(["a", "b"])}, lengths=[2])
-    with pytest.raises(penstock.SpecError, match=r"rows of different lengths in \['text'\]"):
+    data = penstock.from_arrays(
+        {"rewards": np.ones(2), "text": penstock.columns.Ragged.from_strings(["a", "b"])}, lengths=[2]
+    )
+    with pytest.raises(penstock.errors.SpecError, match=r"rows of different lengths in \['text'\]"):
         penstock.Replay(None, 100).write(data[0])
 
 
 def test_other_samples_are_refused() -> None:
-    with pytest.raises(penstock.ArgumentError, match="expected Transitions, Windows, Steps or Pairs"):
-        penstock.Replay(None, 100, samples=penstock.Sequences()).write(episode(0, 3))
+    with pytest.raises(penstock.errors.ArgumentError, match="expected Transitions, Windows, Steps or Pairs"):
+        penstock.Replay(None, 100, samples=penstock.transforms.Sequences()).write(episode(0, 3))
 
 
 def test_n_steps_need_rewards_and_ends() -> None:
     data = penstock.from_arrays({"observations": np.ones(3), "rewards": np.ones(2)}, lengths=[2])
-    with pytest.raises(penstock.PlanError, match=r"no \['terminations', 'truncations'\]"):
-        penstock.Replay(None, 100, samples=penstock.Transitions(n_step=2)).write(data[0])
+    with pytest.raises(penstock.errors.PlanError, match=r"no \['terminations', 'truncations'\]"):
+        penstock.Replay(None, 100, samples=penstock.replay.Transitions(n_step=2)).write(data[0])
     flags = {"rewards": np.ones(2), "terminations": np.zeros((2, 3), bool), "truncations": np.zeros(2, bool)}
-    with pytest.raises(penstock.SpecError, match=r"one flag a step .* rows of \{'terminations': \(3,\)\}"):
-        penstock.Replay(None, 100, samples=penstock.Transitions(n_step=2)).write(
+    with pytest.raises(penstock.errors.SpecError, match=r"one flag a step .* rows of \{'terminations': \(3,\)\}"):
+        penstock.Replay(None, 100, samples=penstock.replay.Transitions(n_step=2)).write(
             penstock.from_arrays(flags, lengths=[2])[0]
         )
 
 
 @pytest.mark.parametrize("wrong", [{"n_step": 0}, {"stack": 0}, {"gamma": 1.5}, {"gamma": float("nan")}])
 def test_impossible_numbers_are_refused(wrong: Any) -> None:
-    with pytest.raises(penstock.PlanError):
-        penstock.Transitions(**wrong)
+    with pytest.raises(penstock.errors.PlanError):
+        penstock.replay.Transitions(**wrong)
 
 
 def test_other_columns_are_refused() -> None:
     replay = filled(penstock.Replay(None, 100), [3])
     other = penstock.from_arrays({"rewards": np.ones(2)}, lengths=[2])[0]
-    with pytest.raises(penstock.SpecError, match="expected the columns"):
+    with pytest.raises(penstock.errors.SpecError, match="expected the columns"):
         replay.write(other)
     assert replay.spec == SPEC

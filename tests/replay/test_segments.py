@@ -110,12 +110,12 @@ def test_an_episode_longer_than_a_segment_has_its_own() -> None:
 def test_episodes_that_cannot_be_stored_are_refused() -> None:
     replay = penstock.Replay(None, 100)
     replay.write(episode(0, 5))
-    with pytest.raises(penstock.DataError, match="at most 100 steps, the capacity"):
+    with pytest.raises(penstock.errors.DataError, match="at most 100 steps, the capacity"):
         replay.write(episode(1, 101))
     assert (replay.episodes, replay.extent) == (1, (0, 5))
 
 
-@pytest.mark.parametrize("samples", [penstock.Transitions(n_step=2), penstock.Windows(2)])
+@pytest.mark.parametrize("samples", [penstock.replay.Transitions(n_step=2), penstock.transforms.Windows(2)])
 @pytest.mark.parametrize("capacity", [12, 1000])
 def test_episodes_without_steps_have_a_number_and_no_samples(samples: Any, capacity: int) -> None:
     lengths = [0, 3, 0, 0, 4, 5, 0]
@@ -127,13 +127,13 @@ def test_episodes_without_steps_have_a_number_and_no_samples(samples: Any, capac
 
 
 def test_a_capacity_below_one_sequence_is_refused() -> None:
-    with pytest.raises(penstock.PlanError, match="at least one sample, which is 16 steps, got 15"):
-        penstock.Replay(None, 15, samples=penstock.Windows(16)).write(episode(0, 3))
+    with pytest.raises(penstock.errors.PlanError, match="at least one sample, which is 16 steps, got 15"):
+        penstock.Replay(None, 15, samples=penstock.transforms.Windows(16)).write(episode(0, 3))
 
 
 @pytest.mark.parametrize("capacity", [0, -1, 1.5, True])
 def test_a_capacity_is_a_positive_integer(capacity: int) -> None:
-    with pytest.raises(penstock.PlanError, match="expected capacity to be an integer"):
+    with pytest.raises(penstock.errors.PlanError, match="expected capacity to be an integer"):
         penstock.Replay(None, capacity)
 
 

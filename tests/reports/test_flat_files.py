@@ -187,7 +187,7 @@ def test_dreamer(tmp_path: Path) -> None:
 @report("tensorflow/agents#939", "an n-step return does not spill over a truncation")
 def test_n_step_returns_stop_at_time_limits(tmp_path: Path) -> None:
     with penstock.open(npz(tmp_path, dones=LAST, truncated=LAST & ~TERMINALS)) as data:
-        returns = data.with_column("returns", penstock.n_step_returns(3, 1.0)).steps()[:]["returns"]
+        returns = data.with_column("returns", penstock.columns.n_step_returns(3, 1.0)).steps()[:]["returns"]
         left = np.concatenate([np.arange(length, 0, -1) for length in LENGTHS])
         np.testing.assert_array_equal(returns, np.minimum(left, 3))
 

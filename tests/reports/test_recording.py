@@ -54,9 +54,7 @@ class Simulator(VectorEnv):
 @report("isaac-sim/IsaacLab#4369", "the last observation of an episode is not the first of the next one")
 @pytest.mark.parametrize("always", [False, True])
 def test_last_observations_without_final_info(always: bool) -> None:
-    with penstock.VectorCollector(
-        Simulator(always), writer := MemoryWriter(), record_infos=True, unfinished="drop"
-    ) as envs:
+    with penstock.record(Simulator(always), writer := MemoryWriter(), record_infos=True, unfinished="drop") as envs:
         envs.reset()
         for _ in range(12):
             envs.step(np.zeros(3, np.int64))
@@ -103,7 +101,7 @@ class Rising(gymnasium.Env):
 def test_statistics_and_last_rows_of_every_mode(mode: AutoresetMode) -> None:
     envs = RecordEpisodeStatistics(SyncVectorEnv([lambda: Rising(2), lambda: Rising(3)], autoreset_mode=mode))
     example = {"episode": {"r": 0.0, "l": 0, "t": 0.0}}
-    with penstock.VectorCollector(
+    with penstock.record(
         envs, writer := MemoryWriter(), record_infos=True, info_example=example, unfinished="drop"
     ) as collector:
         collector.reset()
@@ -122,7 +120,7 @@ def test_statistics_and_last_rows_of_every_mode(mode: AutoresetMode) -> None:
 @report("Farama-Foundation/Minari#192", "infos of MuJoCo's resets and steps differ, and both are recorded")
 @report("Farama-Foundation/Minari#246", "the same for Hopper")
 def test_infos_of_mujoco() -> None:
-    with penstock.Collector(gymnasium.make("Hopper-v5"), writer := MemoryWriter(), record_infos=True, seed=0) as env:
+    with penstock.record(gymnasium.make("Hopper-v5"), writer := MemoryWriter(), record_infos=True, seed=0) as env:
         _, first = env.reset()
         *_, later = env.step(np.zeros(3, np.float32))
     (episode,) = writer.episodes
@@ -134,7 +132,7 @@ def test_infos_of_mujoco() -> None:
 
 @report("takuseno/d3rlpy#98", "an episode of one step has two observations")
 def test_the_final_observation_is_stored() -> None:
-    with penstock.Collector(Rising(1), writer := MemoryWriter()) as env:
+    with penstock.record(Rising(1), writer := MemoryWriter()) as env:
         env.reset()
         env.step(0)
     assert writer.episodes[0].observations[:, 1].tolist() == [0, 1]

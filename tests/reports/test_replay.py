@@ -42,12 +42,12 @@ LENGTHS = np.random.default_rng(0).integers(1, 12, 60).tolist()
 @report("pytorch/rl#1969", "a buffer at its capacity still gives sequences")
 @report("pytorch/rl#2208", "prioritized sequences do not cross the end of an episode")
 @pytest.mark.parametrize("capacity", [40, 41, 55])
-@pytest.mark.parametrize("sampler", [penstock.UniformSampler(), penstock.PrioritizedSampler()])
+@pytest.mark.parametrize("sampler", [penstock.replay.UniformSampler(), penstock.replay.PrioritizedSampler()])
 def test_samples_of_a_full_buffer_are_of_one_episode(capacity: int, sampler: Any) -> None:
-    windows = filled(numbered(LENGTHS), capacity, penstock.Windows(4), sampler=sampler)
+    windows = filled(numbered(LENGTHS), capacity, penstock.transforms.Windows(4), sampler=sampler)
     steps = windows.sample(2000)["actions"]
     assert (np.diff(steps, axis=1) == 1).all()
-    several = filled(numbered(LENGTHS), capacity, penstock.Transitions(n_step=3, gamma=1.0), sampler=sampler)
+    several = filled(numbered(LENGTHS), capacity, penstock.replay.Transitions(n_step=3, gamma=1.0), sampler=sampler)
     batch = several.sample(2000)
     first, after = batch["observations"], batch["next_observations"]
     assert (first // 1000 == after // 1000).all()
@@ -64,7 +64,9 @@ def test_samples_of_a_full_buffer_are_of_one_episode(capacity: int, sampler: Any
 @pytest.mark.parametrize("n", [1, 2, 3, 10])
 def test_time_limits_end_sums_and_bootstrap(n: int) -> None:
     lengths = [5, 2, 7]
-    batch = filled(numbered(lengths, truncated=True), 100, penstock.Transitions(n_step=n, gamma=0.5)).take(range(14))
+    batch = filled(numbered(lengths, truncated=True), 100, penstock.replay.Transitions(n_step=n, gamma=0.5)).take(
+        range(14)
+    )
     i = 0
     for episode, length in enumerate(lengths):
         for t in range(length):
@@ -87,7 +89,7 @@ def test_time_limits_end_sums_and_bootstrap(n: int) -> None:
 @report("ray-project/ray#18358", "observations of n steps are not shifted")
 @pytest.mark.parametrize("n", [2, 3, 10])
 def test_terminations_within_n_steps(n: int) -> None:
-    batch = filled(numbered([5, 4]), 10_000, penstock.Transitions(n_step=n, gamma=0.9)).take(range(9))
+    batch = filled(numbered([5, 4]), 10_000, penstock.replay.Transitions(n_step=n, gamma=0.9)).take(range(9))
     for i, (episode, t, length) in enumerate([(0, t, 5) for t in range(5)] + [(1, t, 4) for t in range(4)]):
         end = min(t + n, length)
         assert batch["observations"][i] == batch["actions"][i] == 1000 * episode + t
@@ -100,14 +102,18 @@ def test_terminations_within_n_steps(n: int) -> None:
 
 @report("hill-a/stable-baselines#941", "the newest sample of a prioritized buffer is drawn too")
 def test_every_sample_of_a_prioritized_buffer_is_drawn() -> None:
-    replay = filled(numbered([4, 3]), 100, penstock.Transitions(), sampler=penstock.PrioritizedSampler(), seed=1)
+    replay = filled(
+        numbered([4, 3]), 100, penstock.replay.Transitions(), sampler=penstock.replay.PrioritizedSampler(), seed=1
+    )
     drawn = np.concatenate([replay.why(replay.sample(50).ticket).table["anchor"] for _ in range(4)])
     assert set(drawn.tolist()) == set(range(7))
 
 
 def completions(**options: Any) -> tuple[Any, Any]:
-    replay = penstock.Replay(None, 1000, samples=penstock.Completions(16), sampler=penstock.GroupSampler(2))
-    return replay, penstock.CompletionRecorder(replay, num_generations=2, **options)
+    replay = penstock.Replay(
+        None, 1000, samples=penstock.replay.Completions(16), sampler=penstock.replay.GroupSampler(2)
+    )
+    return replay, penstock.replay.CompletionRecorder(replay, num_generations=2, **options)
 
 
 def answer(recorder: Any, key: int, tokens: list[int], reward: float) -> None:
@@ -125,8 +131,10 @@ def answer(recorder: Any, key: int, tokens: list[int], reward: float) -> None:
 )
 @pytest.mark.parametrize("pack", [False, True])
 def test_tokens_of_tools(pack: bool) -> None:
-    replay = penstock.Replay(None, 1000, samples=penstock.Completions(16, pack=pack), sampler=penstock.GroupSampler(2))
-    recorder = penstock.CompletionRecorder(replay, num_generations=2)
+    replay = penstock.Replay(
+        None, 1000, samples=penstock.replay.Completions(16, pack=pack), sampler=penstock.replay.GroupSampler(2)
+    )
+    recorder = penstock.replay.CompletionRecorder(replay, num_generations=2)
     for key, reward in zip(recorder.add_prompt([5]), (1.0, 0.0), strict=True):
         recorder.extend(key, [1, 2], log_probs=[-0.1, -0.2], version=0)
         recorder.extend_observation(key, [90, 91, 92])
@@ -152,7 +160,7 @@ def test_completions_that_cannot_be_used() -> None:
     for good, _ in (first, second, third):
         answer(recorder, good, [1, 9], 1.0)
     for _, empty in (first, second, third):
-        with pytest.raises(penstock.ArgumentError, match="at least one sampled token"):
+        with pytest.raises(penstock.errors.ArgumentError, match="at least one sampled token"):
             recorder.finish(empty, reward=100.0)
     answer(recorder, first[1], [9], 0.0)  # the end token alone
     recorder.resample(second[1])

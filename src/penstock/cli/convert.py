@@ -20,9 +20,9 @@ from penstock.cli.options import (
     Episodes,
     From,
     In,
+    NewFormat,
     Opening,
     Storage,
-    To,
     Where,
     chosen_dataset,
     opened,
@@ -70,7 +70,7 @@ Require = Annotated[
 def convert(
     location: In,
     out: Out,
-    to: To = None,
+    format: NewFormat = None,
     option: WriterOption = None,
     source: From = None,
     opening: Opening = None,
@@ -95,7 +95,7 @@ def convert(
 
     After an interruption, run the same command again: it continues where it stopped.
 
-    Example: penstock convert ./cartpole ./cartpole-minari --to minari
+    Example: penstock convert ./cartpole ./cartpole-minari --format minari
     """
     read_options, write_options = storage_options(storage, location, out)
     dataset = chosen_dataset(
@@ -117,7 +117,7 @@ def convert(
         target = {
             "out": str(place.absolute()) if isinstance(place, Path) else out,
             "target": {"storage_options": write_options},
-            "to": to,
+            "to": format,
             "writer": writer_options,
         }
         show_in_parts("convert", {**dataset.arguments(), **target, **rules, "show": shown}, work, quiet=as_json)
@@ -128,7 +128,7 @@ def convert(
         report = convert_data(
             data,
             out,
-            format=to,
+            format=format,
             options=writer_options,
             **rules,
             overwrite=overwrite,

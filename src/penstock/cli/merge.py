@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from penstock.cli.options import IN_HELP, Storage, To, pairs, stores
+from penstock.cli.options import IN_HELP, NewFormat, Storage, pairs, stores
 from penstock.cli.show import Json, print_json
 from penstock.conversion.merge import merge as merged
 from penstock.data.open import open
@@ -26,7 +26,7 @@ def merge(
     fill: Annotated[
         list[str] | None, typer.Option("--fill", metavar="COLUMN=VALUE", help="Value of a missing column.")
     ] = None,
-    to: To = None,
+    format: NewFormat = None,
     options: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the writer.")
     ] = None,
@@ -47,7 +47,7 @@ def merge(
             str(Location.of(location)): datasets.enter_context(open(location, storage_options=options_of_store))
             for location, options_of_store in zip(locations, stores(storage, *locations), strict=True)
         }
-        report = merged(named, out, missing=missing, fill=values, format=to, **how)
+        report = merged(named, out, missing=missing, fill=values, format=format, **how)
     if as_json:
         print_json(report.to_json())
     else:

@@ -44,10 +44,10 @@ From = Annotated[
         "--from", help="The format of the source; by default recognised by content.", autocompletion=format_names
     ),
 ]
-To = Annotated[
+NewFormat = Annotated[
     str | None,
     typer.Option(
-        "--to",
+        "--format",
         help="The format of the new dataset; by default webdataset for *.tar, zarr for *.zarr, else columns.",
         autocompletion=format_names,
     ),

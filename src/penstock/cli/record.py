@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
-from penstock.cli.options import To, pairs
+from penstock.cli.options import NewFormat, pairs
 from penstock.cli.show import Json, print_json, spread
 from penstock.core.spec import Spec
 from penstock.core.text import counted
@@ -64,7 +64,7 @@ def record(
     ] = None,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="The number of episodes.")] = 10,
     append: Annotated[bool, typer.Option("--append", help="Add the episodes to the dataset at --out.")] = False,
-    to: To = None,
+    format: NewFormat = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-O", metavar="KEY=VALUE", help="A writer's option: layout=seed.")
     ] = None,
@@ -93,7 +93,7 @@ def record(
     --jobs, each episode is saved when it and those before it have ended. With --weights, --policy names a function from
     the path of a version to the function that acts, and each episode uses the newest version.
 
-    Example: penstock record toy/reach -n 100 -o reach --random --seed 0 --to webdataset --option layout=seed
+    Example: penstock record toy/reach -n 100 -o reach --random --seed 0 --format webdataset --option layout=seed
 
     Example: penstock record CartPole-v1 -n 1000000 -o cartpole --runner ray --address auto
     """
@@ -116,7 +116,7 @@ def record(
     place = local_path(out)
     writer = pairs(option, "--option")
     if work.wanted:
-        _check_parts(work, place, to, append=append)
+        _check_parts(work, place, format, append=append)
         parts = record_arguments(
             spec, place, episodes, first=first, job_episodes=job_episodes, writer=writer, grow=grow
         )
@@ -125,9 +125,9 @@ def record(
         return
     if grow or job_episodes is not None:
         raise DataError("expected --jobs, --runner or --plan with --grow and --job-episodes")
-    entry = recognise(place)[0] if append and place.exists() else format_to_write(place, to)
+    entry = recognise(place)[0] if append and place.exists() else format_to_write(place, format)
     with closing(RolloutWorker(spec)) as worker:
-        into = _into(place, entry, writer, worker.metadata, append, to)
+        into = _into(place, entry, writer, worker.metadata, append, format)
         done = _record(worker, range(first, first + episodes), into, quiet=as_json)
     _show(done, entry.name, {"json": as_json, "out": out})
 
@@ -164,13 +164,13 @@ def _show(done: Rollout, format: str, shown: Mapping[str, Any]) -> None:
         typer.echo(f"{counts} in {shown['out']}; look at it with: penstock info {quote(shown['out'])}")
 
 
-def _check_parts(work: WorkOptions, out: Path, to: str | None, *, append: bool) -> None:
+def _check_parts(work: WorkOptions, out: Path, format: str | None, *, append: bool) -> None:
     """Raise an error for options that a recording in parts does not have."""
     if append:
         raise DataError("expected a new dataset in parts, got --append; choose another --out, and --first")
     if work.range_bytes is not None:
         raise DataError("expected --job-episodes for the size of a part, got --range-bytes")
-    if (name := format_to_write(out, to).name) != "columns":
+    if (name := format_to_write(out, format).name) != "columns":
         raise DataError(f"expected a recording in parts to be in columns, got {name!r}; convert it afterwards")
 
 

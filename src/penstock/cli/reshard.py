@@ -69,7 +69,7 @@ def reshard(
     shown = {"json": as_json}
     if work.wanted:
         if layout is not None:
-            hint = f"run in parts: penstock convert IN OUT --to webdataset --option layout={layout}"
+            hint = f"run in parts: penstock convert IN OUT --format webdataset --option layout={layout}"
             raise DataError(f"expected no --layout in parts, which copy members unchanged, got {layout!r}; {hint}")
         arguments = {
             **ChosenDataset(location, storage_options=read_options).arguments(),
@@ -87,7 +87,7 @@ def reshard(
         if layout in (None, source.layout):
             copy(source, path, limits, packed)
         elif source.layout == "samples" or layout not in ("npy", "seed"):
-            hint = "write other datasets with: penstock convert IN OUT --to webdataset"
+            hint = "write other datasets with: penstock convert IN OUT --format webdataset"
             raise DataError(
                 f"expected the layout {source.layout!r}, or npy or seed of episodes, got {layout!r}; {hint}"
             )

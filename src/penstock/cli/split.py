@@ -36,7 +36,7 @@ def split(
     curations: Annotated[
         bool, typer.Option("--curations", help="Write a curation for each part next to the dataset instead.")
     ] = False,
-    to: Annotated[str, typer.Option("--to", help="Format of the new datasets.")] = "columns",
+    format: Annotated[str, typer.Option("--format", help="Format of the new datasets.")] = "columns",
     duplicates: Annotated[
         bool, typer.Option("--divide-duplicates", help="Equal episodes may be in different parts; reads no values.")
     ] = False,
@@ -69,7 +69,7 @@ def split(
         for name, part in data.split(shares, by=by, time=time, duplicates=duplicates, seed=seed).items():
             if out is not None:
                 out.mkdir(parents=True, exist_ok=True)
-                place = Path(convert(part, out / name, format=to).out)
+                place = Path(convert(part, out / name, format=format).out)
             else:
                 place = _curation(Path(located.paths[0]), name, part)
             written.append({"name": name, "episodes": len(part), "steps": part.total_steps, "path": str(place)})

@@ -5,6 +5,7 @@ The names are part of messages alone: nothing has two names.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,31 @@ SAMPLES: Mapping[str, str] = {
 }
 """Names for `MapDataset`."""
 
+PENSTOCK: Mapping[str, str] = {
+    "Collector": "penstock.record(env, path)",
+    "DataLoader": "dataset.loader(batch_size=64)",
+    "Dataset": "penstock.open(path)",
+    "JaxLoader": 'dataset.loader(output="jax")',
+    "Nominal": "with_epoch_length(n) of a dataset, or penstock.transforms.EpochLength",
+    "TorchLoader": 'dataset.loader(output="torch")',
+    "VectorCollector": "penstock.record(envs, path)",
+    "concatenate_datasets": "penstock.merge(paths, path) for files, or penstock.mix(datasets)",
+    "from_dict": "penstock.from_arrays(arrays, lengths)",
+    "interleave_datasets": "penstock.mix(datasets, weights)",
+    "load": "penstock.open(path)",
+    "load_dataset": "penstock.open(path)",
+    "load_from_disk": "penstock.open(path)",
+    "make": "gymnasium.make(name), and penstock.record(env, path) to record it",
+    "read": "penstock.open(path)",
+    "save": "penstock.convert(data, path)",
+    "split": "split(...) of a dataset",
+    "where": "filter(...) of a dataset",
+}
+"""Names for `penstock` itself."""
+
+SUBMODULES = ("transforms", "columns", "errors", "formats", "recording", "replay", "curation")
+"""Modules of `penstock` with public names, in the order in which a name is looked for."""
+
 
 class OtherNames:
     """Base class of classes whose `AttributeError` has the right call for names from elsewhere."""
@@ -88,3 +114,16 @@ def no_attribute(owner: object, name: str, other_names: Mapping[str, str]) -> At
     if name in other_names:
         return AttributeError(f"{kind} has no {name!r}; use {other_names[name]}")
     return AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=owner)
+
+
+def no_name(package: str, name: str) -> AttributeError:
+    """Return the error for a name that a package does not have."""
+    usual = f"module {package!r} has no attribute {name!r}"
+    if package != "penstock":
+        return AttributeError(usual)
+    if name in PENSTOCK:
+        return AttributeError(f"penstock has no {name!r}; use {PENSTOCK[name]}")
+    for submodule in SUBMODULES:
+        if name in getattr(getattr(sys.modules[package], submodule), "__all__", ()):
+            return AttributeError(f"penstock has no {name!r}; use penstock.{submodule}.{name}")
+    return AttributeError(usual)

@@ -192,7 +192,8 @@ class EpisodeDataset(OtherNames):
         Example:
             >>> import penstock
             >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
-            >>> len(data.apply(penstock.Where("total_steps > 1"))), len(data.apply(penstock.Windows(2)))
+            >>> long = data.apply(penstock.transforms.Where("total_steps > 1"))
+            >>> len(long), len(data.apply(penstock.transforms.Windows(2)))
             (1, 1)
         """
         if isinstance(transform, SampleTransform):
@@ -245,8 +246,8 @@ class EpisodeDataset(OtherNames):
         Example:
             >>> import penstock
             >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
-            >>> curation = penstock.Curation.of(data.source)
-            >>> curation[0] = penstock.EpisodeMarks(excluded=True)
+            >>> curation = penstock.curation.Curation.of(data.source)
+            >>> curation[0] = penstock.curation.EpisodeMarks(excluded=True)
             >>> data.curated(curation).table()["id"].tolist()
             [1]
         """
@@ -353,10 +354,10 @@ class EpisodeDataset(OtherNames):
 
         Args:
             name: Path of the new column.
-            fn: A ready-made function such as `penstock.returns_to_go(0.99)`, or a function of one `Episode`. Columns of
-                the episode are read when the function uses them, as read-only arrays. It returns an array with T rows
-                for `"step"`, T + 1 for `"boundary"`, and one row or number for `"episode"`. Each episode must give the
-                same values again. Threads call it.
+            fn: A ready-made function such as `penstock.columns.returns_to_go(0.99)`, or a function of one
+                `Episode`. Columns of the episode are read when the function uses them, as read-only arrays. It
+                returns an array with T rows for `"step"`, T + 1 for `"boundary"`, and one row or number for
+                `"episode"`. Each episode must give the same values again. Threads call it.
             align: `"step"`, `"boundary"` or `"episode"`. The default is that of a ready-made function, else `"step"`.
             version: Text or number that replaces the digest of `fn`. The default is None.
             dtype: Dtype of the values. The default is the dtype that `fn` returns for the first episode.
@@ -380,7 +381,7 @@ class EpisodeDataset(OtherNames):
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"rewards": np.array([1.0, 2.0, 4.0])}, lengths=[2, 1])
-            >>> with_returns = data.with_column("returns", penstock.returns_to_go(gamma=0.5))
+            >>> with_returns = data.with_column("returns", penstock.columns.returns_to_go(gamma=0.5))
             >>> with_returns.windows(2)[:]["returns"].tolist()
             [[2.0, 2.0]]
 
@@ -433,7 +434,7 @@ class EpisodeDataset(OtherNames):
         return self.apply(Steps())
 
     def transitions(self, n_step: int = 1, gamma: float = 0.99) -> MapDataset:
-        """Make a sample of every step with what followed it, as for `penstock.Transitions` of a replay.
+        """Make a sample of every step with what followed it, as for `penstock.replay.Transitions` of a replay.
 
         With `n_step > 1`, `rewards` is the discounted sum over the next `n_step` steps. The sum ends early with the
         episode, and at a termination inside it. `next_observations` is the observation after the last step of the sum,
@@ -509,7 +510,7 @@ class EpisodeDataset(OtherNames):
     def delta_timestamps(
         self, offsets: Mapping[str, Sequence[float]], *, fps: float | None = None, tolerance: float = 1e-4
     ) -> MapDataset:
-        """Make a sample of every step, with rows at several times around it. See `penstock.DeltaTimestamps`.
+        """Make a sample of every step, with rows at several times around it. See `penstock.transforms.DeltaTimestamps`.
 
         Args:
             offsets: Seconds from the step for each column, by path, by the start of paths, or by the name that LeRobot

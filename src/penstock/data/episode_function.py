@@ -146,8 +146,8 @@ class _LazyEpisode(Episode):
 class EpisodeFunction:
     """Function of many whole episodes at once, for `EpisodeDataset.with_column`.
 
-    `penstock.returns_to_go` and the other ready-made functions are such objects. Make one for a function of your own
-    that is faster for many episodes together than for one at a time.
+    `penstock.columns.returns_to_go` and the other ready-made functions are such objects. Make one for a function of
+    your own that is faster for many episodes together than for one at a time.
 
     Args:
         compute: Called with `EpisodeRows`; returns one row for each row of these episodes in the alignment `align`. It

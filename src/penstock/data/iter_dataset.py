@@ -208,8 +208,8 @@ class IterDataset(Loadable):
             fill: Value of padding, for all columns or by column. The default is 0.
             keep: Dense columns to keep. They become `Ragged`, with one entry for each sequence of a row. All other
                 columns are dropped.
-            lengths: File to write the length of every sequence to. `penstock.read_lengths` reads it. The default is
-                None.
+            lengths: File to write the length of every sequence to. `penstock.transforms.read_lengths` reads it. The
+                default is None.
 
         Returns:
             Blocks with `[rows, length, ...]` columns, `segment_ids` and `positions`, int32. `segment_ids` counts
@@ -223,7 +223,7 @@ class IterDataset(Loadable):
 
         Example:
             >>> import penstock
-            >>> words = penstock.Ragged.from_strings(["three", "ab", "c", "four"])
+            >>> words = penstock.columns.Ragged.from_strings(["three", "ab", "c", "four"])
             >>> data = penstock.from_arrays({"words": words}, lengths=[4]).steps()
             >>> block = next(iter(penstock.IterDataset.of(data, 4).pack(8)))
             >>> block["segment_ids"].tolist()

@@ -50,7 +50,7 @@ def read_lengths(path: str | os.PathLike[str], *, fingerprint: str | None = None
     Example:
         >>> import tempfile, penstock
         >>> path = Path(tempfile.mkdtemp()) / "words.lengths"
-        >>> words = penstock.Ragged.from_strings(["three", "ab"])
+        >>> words = penstock.columns.Ragged.from_strings(["three", "ab"])
         >>> data = penstock.from_arrays({"words": words}, lengths=[2]).steps()
         >>> packs = list(penstock.IterDataset.of(data, 2).pack(8, lengths=path))
         >>> read_lengths(path)["words"].tolist()

@@ -140,7 +140,7 @@ class MapDataset(OtherNames, Loadable):
         Example:
             >>> import penstock
             >>> data = penstock.from_arrays({"rewards": [5.0, 6.0]}, lengths=[2]).steps()
-            >>> len(data.apply(penstock.Repeat(3)))
+            >>> len(data.apply(penstock.transforms.Repeat(3)))
             6
         """
         hint = "map() applies a function to the columns"
@@ -400,7 +400,7 @@ class MapDataset(OtherNames, Loadable):
 
         Raises:
             PlanError: An option is out of range, a sample is too long, or the dataset has map functions. Map the packs
-                instead, or use `penstock.measure` for a function that changes lengths.
+                instead, or use `penstock.transforms.measure` for a function that changes lengths.
 
         Example:
             >>> import numpy as np, penstock
@@ -412,7 +412,7 @@ class MapDataset(OtherNames, Loadable):
         if functions := list(self._samples.maps):
             raise PlanError(
                 f"expected a dataset without functions to pack, got {functions}; map the packs instead, or use "
-                "penstock.measure for a function that changes lengths"
+                "penstock.transforms.measure for a function that changes lengths"
             )
         transform = Pack(
             length, method, overlong, head, positions, open_bins, flush, align, max_sequences, window, seed,

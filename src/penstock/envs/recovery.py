@@ -88,7 +88,7 @@ def recover(env_spec: str | EnvSpec, *, trust: bool = False, **kwargs: Any) -> g
         >>> import penstock
         >>> from penstock.envs import recover
         >>> path = f"{tempfile.mkdtemp()}/poles"
-        >>> with penstock.Collector(gymnasium.make("CartPole-v1", max_episode_steps=5), path) as env:
+        >>> with penstock.record(gymnasium.make("CartPole-v1", max_episode_steps=5), path) as env:
         ...     _ = env.reset(seed=1)
         ...     while not any(env.step(0)[2:4]):
         ...         pass

@@ -119,7 +119,8 @@ class CompletionRecorder:
 
     Example:
         >>> import penstock
-        >>> replay = penstock.Replay(None, 100, samples=penstock.Completions(8), sampler=penstock.GroupSampler(2))
+        >>> sampler = penstock.replay.GroupSampler(2)
+        >>> replay = penstock.Replay(None, 100, samples=penstock.replay.Completions(8), sampler=sampler)
         >>> recorder = CompletionRecorder(replay, num_generations=2)
         >>> keys = recorder.add_prompt([5, 6])
         >>> for done in list(recorder.pending):
@@ -223,8 +224,9 @@ class CompletionRecorder:
 
         Example:
             >>> import penstock
-            >>> replay = penstock.Replay(None, 100, samples=penstock.Completions(8), sampler=penstock.GroupSampler(1))
-            >>> recorder = penstock.CompletionRecorder(replay, num_generations=1)
+            >>> sampler = penstock.replay.GroupSampler(1)
+            >>> replay = penstock.Replay(None, 100, samples=penstock.replay.Completions(8), sampler=sampler)
+            >>> recorder = penstock.replay.CompletionRecorder(replay, num_generations=1)
             >>> (key,) = recorder.add_prompt([5])
             >>> recorder.extend(key, [1, 2], log_probs=[-0.1, -0.2], version=0)
             >>> recorder.extend_observation(key, [90, 91])

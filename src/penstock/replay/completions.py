@@ -49,8 +49,8 @@ class Completions(ReplaySamples):
 
     Example:
         >>> import penstock
-        >>> replay = penstock.Replay(None, 100, samples=Completions(8), sampler=penstock.GroupSampler(2))
-        >>> recorder = penstock.CompletionRecorder(replay, num_generations=2)
+        >>> replay = penstock.Replay(None, 100, samples=Completions(8), sampler=penstock.replay.GroupSampler(2))
+        >>> recorder = penstock.replay.CompletionRecorder(replay, num_generations=2)
         >>> for key, word, reward in zip(recorder.add_prompt([7, 8]), ([1], [2, 3]), (0.0, 1.0)):
         ...     recorder.extend(key, word, log_probs=[-0.5] * len(word), version=0)
         ...     _ = recorder.finish(key, reward)

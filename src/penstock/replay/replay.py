@@ -111,7 +111,8 @@ class Replay(Writer):
 
         Sequences of 2 steps, drawn by priority:
 
-        >>> replay = Replay(None, 1000, samples=penstock.Windows(2), sampler=penstock.PrioritizedSampler())
+        >>> sampler = penstock.replay.PrioritizedSampler()
+        >>> replay = Replay(None, 1000, samples=penstock.transforms.Windows(2), sampler=sampler)
         >>> replay.write_all(data)
         [0, 1]
         >>> batch = replay.sample(8)
@@ -143,9 +144,9 @@ class Replay(Writer):
         self.segment_steps = require_number("segment_steps", steps, 1)
         self.samples = Transitions() if samples is None else samples
         self.sampler = UniformSampler() if sampler is None else sampler
-        _require_kind("samples", self.samples, ReplaySamples | SampleTransform, "penstock.Windows(16)")
-        _require_kind("sampler", self.sampler, ReplaySampler, "penstock.PrioritizedSampler()")
-        _require_kind("ratio", ratio, SampleRatio | None, "penstock.SampleRatio(4, min_size=1000)")
+        _require_kind("samples", self.samples, ReplaySamples | SampleTransform, "penstock.transforms.Windows(16)")
+        _require_kind("sampler", self.sampler, ReplaySampler, "penstock.replay.PrioritizedSampler()")
+        _require_kind("ratio", ratio, SampleRatio | None, "penstock.replay.SampleRatio(4, min_size=1000)")
         if isinstance(self.samples, Completions) != isinstance(self.sampler, GroupSampler):
             raise PlanError(
                 f"expected samples=Completions(...) together with sampler=GroupSampler(...), got {self.samples!r} and "
@@ -556,7 +557,7 @@ class Replay(Writer):
 
         Example:
             >>> import numpy as np, penstock
-            >>> replay = Replay(None, capacity=100, sampler=penstock.PrioritizedSampler(), seed=1)
+            >>> replay = Replay(None, capacity=100, sampler=penstock.replay.PrioritizedSampler(), seed=1)
             >>> replay.write(penstock.from_arrays({"rewards": np.arange(4.0)}, lengths=[4])[0])
             0
             >>> lines = replay.why(replay.sample(4).ticket).table

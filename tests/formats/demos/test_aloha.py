@@ -180,5 +180,5 @@ def test_damage_is_named(tmp_path: Path) -> None:
     raw = write(tmp_path / "episode_1.hdf5", 3, compress=True).read_bytes()
     for cut in range(1, len(raw), max(len(raw) // 40, 1)):
         (tmp_path / "cut.hdf5").write_bytes(raw[:cut])
-        with pytest.raises((FormatError, penstock.UnknownFormatError)):
+        with pytest.raises((FormatError, penstock.errors.UnknownFormatError)):
             read_all(tmp_path / "cut.hdf5")

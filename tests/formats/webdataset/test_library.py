@@ -67,7 +67,7 @@ def test_our_own_layout_is_read_by_the_library(example: Example, end: str, tmp_p
     for sample, episode in zip(found, episodes, strict=True):
         for name, array in episode.columns.items():
             key = name.replace("/", ".").lower()
-            if isinstance(array, penstock.Ragged):
+            if isinstance(array, penstock.columns.Ragged):
                 np.testing.assert_array_equal(sample[f"{key}.values.npy"], array.values)
                 np.testing.assert_array_equal(sample[f"{key}.offsets.npy"], array.offsets)
             else:

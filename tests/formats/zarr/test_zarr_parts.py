@@ -86,5 +86,5 @@ def test_a_chunk_that_is_lost_is_an_error(tmp_path: Path) -> None:
         writer.begin_at(PartStart(0, 0, {}))
         writer.write_all(data)
     (tmp_path / "part/data/action/3").unlink()
-    with pytest.raises(penstock.FormatError, match="expected a chunk, got none"):
+    with pytest.raises(penstock.errors.FormatError, match="expected a chunk, got none"):
         FORMAT.join_parts([tmp_path / "part"], tmp_path / "out", tmp_path / "out")

@@ -149,7 +149,7 @@ def test_what_games_have_no_place_for(tar: Path, tmp_path: Path) -> None:
         plan_of(tar, tmp_path / "out.tar")
     data = penstock.from_arrays({"observations": [1.0, 2.0]}, lengths=[2])
     penstock.convert(data, tmp_path / "numbers")
-    with pytest.raises(penstock.SpecError, match="expected the columns of a record"):
+    with pytest.raises(penstock.errors.SpecError, match="expected the columns of a record"):
         penstock.convert(data, tmp_path / "out", format="lc0")
     work = WorkPlan.make("convert", {"location": str(tmp_path / "numbers"), "out": str(tmp_path / "out"), "to": "lc0"})
     with pytest.raises(WorkerError, match="expected the columns of a record"):

@@ -34,7 +34,7 @@ from tests.jobs.cases import CASES, Inputs, make_inputs, values_of
 from tests.jobs.test_crashes import FullDisk
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
-COUNTED = penstock.RolloutSpec(
+COUNTED = penstock.recording.RolloutSpec(
     f"{collecting.__name__}:Counted-v0", policy=f"{collecting.__name__}:noisy_batch", seed=9, n_envs=3
 )
 MOST_LOST = 3  # how often a job may be lost: once less than makes it fail
@@ -169,7 +169,7 @@ def empty(built: Path) -> Path:
 
 
 def collected_alone(folder: Path) -> Mapping[str, bytes]:
-    penstock.RolloutWorker(COUNTED).record(range(60), folder / "alone")
+    penstock.recording.RolloutWorker(COUNTED).record(range(60), folder / "alone")
     return values_of(folder / "alone", "number")
 
 

@@ -92,7 +92,7 @@ def test_blocks_are_those_that_the_rows_are_in() -> None:
 
 
 def test_ragged_columns_mixes_and_packs_are_simulated() -> None:
-    words = penstock.Ragged(np.zeros(60_000, np.int32), np.arange(0, 60_001, 20))
+    words = penstock.columns.Ragged(np.zeros(60_000, np.int32), np.arange(0, 60_001, 20))
     texts = penstock.from_arrays({"words": words}, [1] * 3000, align={"words": "episode"})
     packed = texts.sequences().pack(64)
     mixed = penstock.mix([stored(9000, 100).windows(2), stored(3000, 100).windows(2)], [3, 1], union=True)

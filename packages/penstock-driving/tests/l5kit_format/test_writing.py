@@ -278,7 +278,9 @@ def test_options_and_places_that_are_refused(golden: Path, tmp_path: Path, make:
 
 
 def test_older_logs_are_converted(golden: Path, tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["convert", str(golden / "version1.zarr"), str(tmp_path / "new"), "--to", "l5kit"])
+    done = CliRunner().invoke(
+        app, ["convert", str(golden / "version1.zarr"), str(tmp_path / "new"), "--format", "l5kit"]
+    )
     assert done.exit_code == 0, done.output
     with L5KitSource(golden / "version1.zarr") as old, L5KitSource(tmp_path / "new") as new:
         assert (old.format_version, new.format_version) == (1, 2)
@@ -288,7 +290,15 @@ def test_older_logs_are_converted(golden: Path, tmp_path: Path) -> None:
 
 
 def test_to_npy_and_to_columns_and_back(golden: Path, tmp_path: Path) -> None:
-    flat = ["convert", str(golden / "single.zarr"), str(tmp_path / "flat"), "--to", "l5kit", "--option", "layout=npy"]
+    flat = [
+        "convert",
+        str(golden / "single.zarr"),
+        str(tmp_path / "flat"),
+        "--format",
+        "l5kit",
+        "--option",
+        "layout=npy",
+    ]
     done = CliRunner().invoke(app, flat)
     assert done.exit_code == 0, done.output
     agents = np.load(tmp_path / "flat" / "agents.npy", mmap_mode="r", allow_pickle=False)
@@ -296,7 +306,7 @@ def test_to_npy_and_to_columns_and_back(golden: Path, tmp_path: Path) -> None:
         assert agents.tobytes() == source.agents[:].tobytes()
     assert recognised(tmp_path / "flat") == "l5kit"
     for step, to in (("flat", "columns"), ("columns", "l5kit")):
-        done = CliRunner().invoke(app, ["convert", str(tmp_path / step), str(tmp_path / to), "--to", to])
+        done = CliRunner().invoke(app, ["convert", str(tmp_path / step), str(tmp_path / to), "--format", to])
         assert done.exit_code == 0, done.output
     with L5KitSource(golden / "single.zarr") as source, L5KitSource(tmp_path / "l5kit") as found:
         for name in ("scenes", "frames", "agents", "tl_faces"):

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock import Columns, FormatError, PlanError, SpecError
+from penstock import Columns
 from penstock.data.map_dataset import planned_samples
+from penstock.errors import FormatError, PlanError, SpecError
 from penstock_imitation.jigsaw import Jigsaw
 from penstock_imitation.target_pairs import TargetPairs
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock import Loader, PlanError
+from penstock import Loader
 from penstock.data.map_dataset import planned_samples
+from penstock.errors import PlanError
 from penstock_imitation.target_pairs import KINDS, PairKind, TargetPairs
 
 GOLDEN = Path(__file__).parents[4] / "tests" / "golden" / "ilr"
@@ -159,7 +160,7 @@ def test_pairs_of_unequal_action_spaces_mix_where_no_action_is_read() -> None:
     pong, walker = atari(np.arange(10), 0), atari(np.zeros((10, 3), np.float32), 1)
     for kind in ("identity", "temporal"):
         assert penstock.mix([pong.apply(TargetPairs(kind)), walker.apply(TargetPairs(kind))])[:].n
-    with pytest.raises(penstock.SpecError, match="extra_context"):
+    with pytest.raises(penstock.errors.SpecError, match="extra_context"):
         penstock.mix([pong.apply(TargetPairs("dynamics")), walker.apply(TargetPairs("dynamics"))])
 
 

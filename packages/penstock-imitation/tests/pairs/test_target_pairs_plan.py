@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock import PlanError
 from penstock.core.spec import Field, Spec
 from penstock.data.map_dataset import planned_samples
+from penstock.errors import PlanError
 from penstock.formats.memory import MemorySource
 from penstock.plan import Episodes, EpochLength, Plan, Shuffle, Steps, apply
 from penstock.testing.plans import PlanContract, episodes_of

@@ -84,7 +84,7 @@ def test_spaces_of_ones_own_are_registered() -> None:
 
     again: Any = deserialize_space(serialize_space(spaces.Dict({"a": Mission(7)})))
     assert (type(again["a"]), again["a"].max_length) == (Mission, 7)
-    for kind in (NotImplementedError, penstock.PenstockError):
+    for kind in (NotImplementedError, penstock.errors.PenstockError):
         with pytest.raises(kind, match=r"No serialization method .* @serialize_space.register\(Sequence\)"):
             serialize_space(spaces.Sequence(spaces.Discrete(2)))
         with pytest.raises(kind, match=r"No serialization method .* @serialize_space.register\(Graph\)"):

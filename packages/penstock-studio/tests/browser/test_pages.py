@@ -175,9 +175,9 @@ def test_marks_by_keyboard(page: Any, serve: Serve, datasets: dict[str, Path], t
     page.wait_for_selector("#marks .note:has-text('slip 5-15')")
     expect(page.locator("#marks")).not_to_contain_text("null")
     no_wider_than_the_screen(page)
-    assert Curation.read(file)[3] == penstock.EpisodeMarks({"good"}, 4, True, "", [(5, 15, "slip")])
+    assert Curation.read(file)[3] == penstock.curation.EpisodeMarks({"good"}, 4, True, "", [(5, 15, "slip")])
     with Curation.edit(file, penstock.open(datasets["kitchen"]).source) as curation:  # by another person
-        curation[3] = penstock.EpisodeMarks({"good"}, 2, True, "", [(5, 15, "slip")])
+        curation[3] = penstock.curation.EpisodeMarks({"good"}, 2, True, "", [(5, 15, "slip")])
     page.evaluate("dispatchEvent(new Event('focus'))")
     page.wait_for_selector("button[aria-label='rate 2'][aria-pressed=true]")
     page.keyboard.press("t")
@@ -232,5 +232,5 @@ def test_marks_that_were_set_on_refused_ones_are_taken_back(
     with page.expect_response("**/marks/3") as saved:
         page.keyboard.press("4")
     assert saved.value.ok
-    assert Curation.read(file)[3] == penstock.EpisodeMarks(rating=4)
+    assert Curation.read(file)[3] == penstock.curation.EpisodeMarks(rating=4)
     assert len(asked) == 1

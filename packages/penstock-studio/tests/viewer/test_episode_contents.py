@@ -50,7 +50,7 @@ def test_places_outside_a_space_are_marked_in_all_elements() -> None:
     actions[3, 39], actions[9, 0], actions[20, 30] = 2.0, -1.5, np.inf  # also in elements that are not drawn
     spec_of = penstock.from_arrays({"actions": actions}, lengths=[50])
     spec = penstock.Spec(spec_of.spec.fields, None, Box(np.full(40, -1, "f4"), np.full(40, 1, "f4"), np.dtype("f4")))
-    source = penstock.MemorySource(spec, {"actions": actions}, np.array([0, 50]))
+    source = penstock.formats.MemorySource(spec, {"actions": actions}, np.array([0, 50]))
     values, flags = EpisodeContents(penstock.EpisodeDataset(source)).series(0, "actions")
     assert values.shape == (50, 2, 16)
     assert {int(row): int(flags[row]) for row in np.flatnonzero(flags)} == {3: OUTSIDE, 9: OUTSIDE, 20: NOT_FINITE}

@@ -230,7 +230,7 @@ def test_marks_are_saved_and_listed(tmp_path: Path) -> None:
     again = ViewedDataset("a", "a", "memory", data, curation=file)
     assert again.episodes(where="excluded")["total"] == 1
     with Curation.edit(file, data.source) as curation:  # by another person
-        curation[0] = penstock.EpisodeMarks(rating=1)
+        curation[0] = penstock.curation.EpisodeMarks(rating=1)
     assert again.episode(0)["marks"] == {"rating": 1}  # seen at once
     assert again.episodes(where="rating <= 1")["total"] == 1
     again.mark(1, {})

@@ -121,7 +121,7 @@ def test_what_a_command_may_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "import penstock\n"
         "data = penstock.from_arrays({'x': [1, 2, 3]}, lengths=[3]).steps()\n"
         "loader = data.loader(batch_size=2)\n"
-        "planned = data.apply(penstock.Batches(size=2))\n"
+        "planned = data.apply(penstock.transforms.Batches(size=2))\n"
         "def build():\n    return loader\n"
         "number = 5\n"
     )

@@ -460,7 +460,7 @@ def format_to_write(path: str | os.PathLike[str], name: str | None = None) -> Fo
     if reader := next((entry for entry in available().values() if text.endswith(entry.file_suffixes)), None):
         writers = [entry.name for entry in available().values() if type(entry).create is not Format.create]
         raise UnknownFormatError(
-            f"expected a format for {text!r}: {reader.name} reads such files and does not write them; format= (--to) "
+            f"expected a format for {text!r}: {reader.name} reads such files and does not write them; `format` "
             f"names another, one of {writers}"
         )
     return named("columns")

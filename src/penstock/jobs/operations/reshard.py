@@ -147,6 +147,6 @@ def _compare_sizes(folder: Path, sizes: Mapping[str, int]) -> None:
 def archives_at(located: LocatedData, out: object) -> list[Path]:
     """Return the tar shards at a location. Raises `FormatError` for other data."""
     if located.format != "webdataset":
-        hint = f"write it as shards with: penstock convert {located} {out} --to webdataset"
+        hint = f"write it as shards with: penstock convert {located} {out} --format webdataset"
         raise FormatError(f"expected tar shards, got a dataset of {located.format}; {hint}", path=located)
     return [shard for path in located.paths for shard in shards_of(path)]

@@ -51,15 +51,14 @@ def mkdataset_random(
     return target
 
 
-def _collector(path: Path, venv: Any, meta: Meta) -> penstock.VectorCollector:
+def _collector(path: Path, venv: Any, meta: Meta) -> penstock.recording.VectorCollector:
     """Return a collector that writes every finished episode."""
 
     def writer(spec: Spec) -> TaskWriter:
         return TaskWriter(path, spec, meta)
 
-    return penstock.VectorCollector(
-        venv, writer, record_infos="error", episode_metadata=None, autoseed=False, unfinished="drop"
-    )
+    options: Any = {"record_infos": "error", "episode_metadata": None, "autoseed": False, "unfinished": "drop"}
+    return penstock.recording.VectorCollector(venv, writer, **options)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,0 +1,53 @@
+"""Transforms: frozen dataclasses that decide which rows make up a sample, and functions of whole batches."""
+
+from __future__ import annotations
+
+from penstock.core.selection import Selection
+from penstock.data.augment import Augmentation, ColorJitter, GaussianNoise, RandomCrop, RandomShift
+from penstock.data.lengths import read_lengths
+from penstock.data.measure import measure
+from penstock.data.normalize import Normalize
+from penstock.plan.batched import Batches
+from penstock.plan.delta_timestamps import DeltaTimestamps
+from penstock.plan.epoch_length import EpochLength
+from penstock.plan.goals import Goals
+from penstock.plan.pack import Pack
+from penstock.plan.pairs import Pairs
+from penstock.plan.repeat import Repeat
+from penstock.plan.row_numbers import RowNumbers
+from penstock.plan.sequences import Sequences
+from penstock.plan.shard import Shard
+from penstock.plan.shuffle import Shuffle
+from penstock.plan.split import Split
+from penstock.plan.steps import Steps
+from penstock.plan.weighted import Weighted
+from penstock.plan.where import Where
+from penstock.plan.windows import Windows
+
+__all__ = [
+    "Augmentation",
+    "Batches",
+    "ColorJitter",
+    "DeltaTimestamps",
+    "EpochLength",
+    "GaussianNoise",
+    "Goals",
+    "Normalize",
+    "Pack",
+    "Pairs",
+    "RandomCrop",
+    "RandomShift",
+    "Repeat",
+    "RowNumbers",
+    "Selection",
+    "Sequences",
+    "Shard",
+    "Shuffle",
+    "Split",
+    "Steps",
+    "Weighted",
+    "Where",
+    "Windows",
+    "measure",
+    "read_lengths",
+]
