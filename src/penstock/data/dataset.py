@@ -331,8 +331,8 @@ class EpisodeDataset(OtherNames):
         named = len(sizes) == 1 and is_mapping(sizes[0])
         by_name = dict(sizes[0]) if named else {str(number): size for number, size in enumerate(sizes)}
         rules = SplitRules(by, groups, time, duplicates, seed, threads)
-        made = partition(self._selection, by_name, rules)
-        parts = {name: EpisodeDataset(selection) for name, selection in made.items()}
+        divided = partition(self._selection, by_name, rules)
+        parts = {name: EpisodeDataset(selection) for name, selection in divided.items()}
         return parts if named else tuple(parts.values())
 
     def with_column(

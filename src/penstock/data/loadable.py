@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class _Options(TypedDict, total=False):
+class _LoaderOptions(TypedDict, total=False):
     """Arguments of `loader` by name, for type checkers."""
 
     device: str | torch.device | None
@@ -42,7 +42,7 @@ class Loadable:
 
     @overload
     def loader(
-        self, batch_size: int | Batches | None = None, *, output: Literal["numpy"] = ..., **options: Unpack[_Options]
+        self, batch_size: int | Batches | None = None, *, output: Literal["numpy"] = ..., **options: Unpack[_LoaderOptions]
     ) -> penstock.Loader: ...
     @overload
     def loader(
@@ -50,7 +50,7 @@ class Loadable:
         batch_size: int | Batches | None = None,
         *,
         output: Literal["torch", "jax"] | Callable[[Any], Any],
-        **options: Unpack[_Options],
+        **options: Unpack[_LoaderOptions],
     ) -> penstock.Loader[Any]: ...
     def loader(
         self,

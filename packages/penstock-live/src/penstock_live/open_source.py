@@ -35,7 +35,7 @@ class Splitter(Protocol):
         ...
 
 
-class Part(Protocol):
+class OwnedPart(Protocol):
     """A part of the chunks of all sources, such as a `SplitPart`."""
 
     @property
@@ -95,7 +95,7 @@ class OpenSource:
             self._check(stat)
             self._seen = seen
 
-    def chunks(self, part: Part | None) -> Int | None:
+    def chunks(self, part: OwnedPart | None) -> Int | None:
         """Return the index of each chunk that belongs to a part; None for all chunks. Hashes are cached."""
         if part is None:
             return None
@@ -103,12 +103,12 @@ class OpenSource:
             self._parts[part.splitter] = part.splitter.parts_of(self.source)
         return np.flatnonzero(self._parts[part.splitter] == part.index)
 
-    def count(self, part: Part | None) -> int:
+    def count(self, part: OwnedPart | None) -> int:
         """Return the number of chunks of a part."""
         chunks = self.chunks(part)
         return len(self) if chunks is None else len(chunks)
 
-    def lost(self, part: Part | None) -> int:
+    def lost(self, part: OwnedPart | None) -> int:
         """Return how many chunks damage took from the source, or from the part of it."""
         if part is None:
             return self.source.expected - len(self)

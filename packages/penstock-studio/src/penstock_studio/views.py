@@ -1,8 +1,8 @@
-"""`View`: how data of one domain are drawn, on the page of an episode and in recordings of Rerun.
+"""`DomainView`: how data of one domain are drawn, on the page of an episode and in recordings of Rerun.
 
 A distribution offers a view as an entry point of the group `penstock.views`, which names a `ViewKind`. Its folder has
 `view.js`, which exports `panel(api, number, pick)`, and `view.css`; the page loads both. `view.js` gets what
-`View.contents` and `View.array` return from `${api}/view/${number}` and `${api}/view/${number}/array`.
+`DomainView.contents` and `DomainView.array` return from `${api}/view/${number}` and `${api}/view/${number}/array`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.data.dataset import EpisodeDataset
 from penstock.errors import ArgumentError, DataError, suggestion
 
 
-class Recording(NamedTuple):
+class RerunTarget(NamedTuple):
     """The tools to write a recording of Rerun: its module, the stream, and a function that sends rows of a path:
     `send(path, first, last, columns)`, first and last as steps.
     """
@@ -29,7 +29,7 @@ class Recording(NamedTuple):
     send: Callable[[str, int, int, Any], None]
 
 
-class View(Protocol):
+class DomainView(Protocol):
     """Draws the episodes of one dataset. Threads call it."""
 
     rate: float | None
@@ -47,7 +47,7 @@ class View(Protocol):
         """Whether a column of numbers says something as a curve."""
         ...
 
-    def record(self, recording: Recording, number: int) -> None:
+    def record(self, recording: RerunTarget, number: int) -> None:
         """Write an episode to a recording of Rerun."""
         ...
 
@@ -61,7 +61,7 @@ class ViewKind(Protocol):
     folder: Path
     """Where `view.js` and `view.css` are."""
 
-    def of(self, data: EpisodeDataset, **options: str) -> View | None:
+    def of(self, data: EpisodeDataset, **options: str) -> DomainView | None:
         """The view of a dataset, or None for data of other domains."""
         ...
 
@@ -91,7 +91,7 @@ def check_options(options: Mapping[str, str], views: Iterable[str]) -> None:
             raise ArgumentError(f"expected data of the view {known[name]!r} for its option {name!r}, got none")
 
 
-def view_of(data: EpisodeDataset, options: Mapping[str, str]) -> tuple[str, View | None]:
+def view_of(data: EpisodeDataset, options: Mapping[str, str]) -> tuple[str, DomainView | None]:
     """The name of the view of a dataset, and the view; an empty name and None for data that have none.
 
     A view gets the options that it knows.

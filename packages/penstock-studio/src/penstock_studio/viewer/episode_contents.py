@@ -28,7 +28,7 @@ from penstock.doctor.rows import spaces_of
 from penstock.errors import ArgumentError, suggestion
 from penstock.flow import map_on_threads
 from penstock.formats.base.metadata import stated_rate
-from penstock_studio.views import View, view_of
+from penstock_studio.views import DomainView, view_of
 
 MOST_ELEMENTS = 16  # curves of one column
 QUALITY = 90  # of pictures
@@ -173,7 +173,7 @@ class EpisodeContents:
             raise ArgumentError(f"no camera {camera!r}{suggestion(camera, self.cameras)}")
         return self._data.source.episode_rows(self._data.spec[camera].align, number)
 
-    def _view(self) -> View:
+    def _view(self) -> DomainView:
         if self.view is None:
             raise ArgumentError("expected data that a view draws, got other data")
         return self.view

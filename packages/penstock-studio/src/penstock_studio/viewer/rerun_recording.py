@@ -23,7 +23,7 @@ from penstock.doctor.block import is_clock
 from penstock.errors import require
 from penstock.files.folders import atomic_path
 from penstock_studio.viewer.episode_contents import EpisodeContents
-from penstock_studio.views import Recording, check_options
+from penstock_studio.views import RerunTarget, check_options
 
 MOST_NUMBERS = 256  # of a row that is drawn as curves
 
@@ -97,7 +97,7 @@ class _EpisodeStream:
             columns.append(path)
         self._metadata()
         if self._contents.view is not None:
-            recording = Recording(self._rerun, self._stream, self._send)
+            recording = RerunTarget(self._rerun, self._stream, self._send)
             self._contents.view.record(recording, self._number)
         return tuple(columns), left_out
 
