@@ -252,3 +252,8 @@ def test_a_batch_that_was_taken_and_not_received_stays_in_the_state_of_a_pipelin
         resumed = Loader(again)
         resumed.load_state_dict(state)
         assert listed(resumed) == whole[1:]
+
+
+def test_a_pipeline_has_its_own_prefetch() -> None:
+    with pipeline() as live, pytest.raises(PlanError, match="LiveOptions"):
+        Loader(live, prefetch=2)
