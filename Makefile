@@ -11,6 +11,9 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 
+# Tests start Python hundreds of times, and pytest rewrites each of their files: what was compiled is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The distributions beside the core, which `penstock[all]` requires.
 PACKAGES := $(wildcard packages/*)
 
@@ -33,7 +36,7 @@ examples: .venv/examples.stamp ## the learners in examples/, in full, with their
 		$(BIN)/python examples/$$name.py --out out/examples/$$name.png; done
 
 test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --max-worker-restart 1 --doctest-modules src tests packages README.md CONTRIBUTING.md docs
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --doctest-modules src tests packages README.md CONTRIBUTING.md docs
 
 quick: .venv/dev.stamp ## tests of the core, which most changes need: a minute or so
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -k "not kill and not process" $(addprefix tests/,$(QUICK))

@@ -39,6 +39,31 @@ if soft != resource.RLIM_INFINITY and soft < most:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+# Files whose tests take longest begin first, so that no process is left alone with one at the end. They start Ray, run
+# every benchmark, or kill processes while each command works in parts.
+RAY = "/ray_runs/"
+LONG = (RAY, "tests/test_benchmarks.py", "tests/jobs/test_crashes.py", "tests/jobs/test_contract.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put those of the longest files first."""
+    items.sort(key=lambda item: not any(part in item.nodeid for part in LONG))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, all tests of Ray go to one process, which starts one cluster for them."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return RAY if RAY in nodeid else super()._split_scope(nodeid)
+
+    return Files(config, log)
+
+
 def run_console(example: Example) -> None:
     """Every line `$ penstock ...` of a block has to end with exit code 0."""
     for line in example.parsed.splitlines():

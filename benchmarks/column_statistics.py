@@ -45,7 +45,7 @@ def datasets(nbytes: int) -> dict[str, AnyArray]:
 
 def read(data: penstock.EpisodeDataset, path: str, threads: int) -> None:
     """Copy all rows of a column, by ranges."""
-    field, steps = data.spec[path], data.steps
+    field, steps = data.spec[path], data.total_steps
     rows = max(BLOCK_BYTES // field.row_bytes, 1)
     one = np.ones(1, np.int64)
 

@@ -1,6 +1,6 @@
 """Derived columns: steps a second of the ready-made functions, and what a derived column adds to a sample.
 
-    python benchmarks/derived.py [--small]
+    python benchmarks/derived.py [--steps 20000000]
 
 Claims: returns-to-go are computed at 50 M steps a second of one core, reading included; windows with a derived column
 cost at most 1.5 times the windows without it. All times are CPU seconds of the process, the best of several rounds. The
@@ -51,12 +51,14 @@ def dataset(steps: int) -> penstock.EpisodeDataset:
 def whole_column(data: penstock.EpisodeDataset, function: penstock.EpisodeFunction) -> None:
     """Compute all values, in ranges, as the first batch does."""
     source = data.with_column("derived", function, memory=1 << 40).source
-    out, zero = np.empty(data.steps, np.float32), np.zeros(1, np.int64)
-    source.read_array("derived", penstock.Selection(zero, zero, zero + data.steps, zero, (1, data.steps)), out)
+    out, zero = np.empty(data.total_steps, np.float32), np.zeros(1, np.int64)
+    source.read_array(
+        "derived", penstock.Selection(zero, zero, zero + data.total_steps, zero, (1, data.total_steps)), out
+    )
 
 
 def batches(samples: penstock.MapDataset) -> None:
-    for _ in islice(penstock.Loader(samples.shuffle(0), batch_size=BATCH, threads=0), BATCHES):
+    for _ in islice(samples.shuffle(0).loader(batch_size=BATCH, threads=0), BATCHES):
         pass
 
 
@@ -80,7 +82,7 @@ def print_functions(data: penstock.EpisodeDataset) -> None:
     }
     print(f"{'function':32}{'M steps a CPU second':>24}")
     for name, function in functions.items():
-        rate = data.steps / cpu_seconds(partial(whole_column, data, function))
+        rate = data.total_steps / cpu_seconds(partial(whole_column, data, function))
         claim = "" if name != "returns_to_go" else f"   claim: {CLAIM_STEPS / 1e6:.0f}"
         print(f"{name:32}{rate / 1e6:>24.1f}{claim}")
         figures.record("_".join(re.findall(r"\w+", name)), rate, "/s")
@@ -92,9 +94,11 @@ def print_samples(data: penstock.EpisodeDataset) -> None:
     four = one.with_column("advantages", penstock.advantages(0.99, 0.95))
     four = four.with_column("left", penstock.steps_to_end()).with_column("t", penstock.timesteps())
     samples = {
-        "without derived columns": data.windows(WINDOW).select(*columns),
-        "with returns_to_go": one.windows(WINDOW).select(*columns, "returns"),
-        "with four derived columns": four.windows(WINDOW).select(*columns, "returns", "advantages", "left", "t"),
+        "without derived columns": data.windows(WINDOW).select_columns(*columns),
+        "with returns_to_go": one.windows(WINDOW).select_columns(*columns, "returns"),
+        "with four derived columns": four.windows(WINDOW).select_columns(
+            *columns, "returns", "advantages", "left", "t"
+        ),
     }
     seconds = {name: cpu_seconds(partial(batches, dataset)) / BATCH / BATCHES for name, dataset in samples.items()}
     seconds["episode read whole for each"] = cpu_seconds(partial(episodes_read_whole, data, 5000)) / 5000
@@ -108,8 +112,8 @@ def print_samples(data: penstock.EpisodeDataset) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", action="store_true", help="2 million steps instead of 20 million")
-    data = dataset(2_000_000 if parser.parse_args().small else 20_000_000)
+    parser.add_argument("--steps", type=int, default=20_000_000)
+    data = dataset(parser.parse_args().steps)
     print_functions(data)
     print_samples(data)
 

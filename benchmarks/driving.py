@@ -26,7 +26,6 @@ from typing import Any
 import figures
 import numpy as np
 
-import penstock
 from penstock_driving.agent import AgentDataset
 from penstock_driving.ego import EgoDataset
 from penstock_driving.formats.l5kit.source import L5KitSource
@@ -142,12 +141,12 @@ def masked(logs: Arrays) -> None:
 
 def sampled(name: str, data: Any, rows: np.ndarray, loop: Callable[[], object] | None, loops: int, rounds: int) -> None:
     """Samples a second of a dataset, beside the loop and a copy."""
-    first = data.batch(rows[0]).flat.values()
+    first = data[rows[0]].flat.values()
     places = [np.empty_like(values) for values in first]
 
     def batches() -> None:
         for positions in rows:
-            data.batch(positions)
+            data[positions]
 
     def copied() -> None:
         for place, values in zip(places, first, strict=True):
@@ -168,10 +167,10 @@ def sampled(name: str, data: Any, rows: np.ndarray, loop: Callable[[], object] |
 
 def threaded(name: str, data: Any, batch: int, samples: int, rounds: int) -> None:
     """How many more samples a loader's two threads make than one, beside what two threads of NumPy make of theirs."""
-    some, numbers = data.shuffle(seed=0).nominal(samples), np.linspace(0, 1, 1 << 15)
+    some, numbers = data.shuffle(seed=0).with_epoch_length(samples), np.linspace(0, 1, 1 << 15)
 
     def loaded(threads: int) -> None:
-        for _ in penstock.Loader(some, batch, threads=threads):
+        for _ in some.loader(batch, threads=threads):
             pass
 
     def computed(threads: int) -> None:
@@ -223,7 +222,7 @@ def steady(path: Path, batch: int) -> None:
     with L5KitSource(path) as source:
         data = AgentDataset(CONFIG, source).shuffle(seed=0)
         least, begin = len(data) // batch // 10, 0.0
-        for number, _ in enumerate(penstock.Loader(data, batch, threads=2)):
+        for number, _ in enumerate(data.loader(batch, threads=2)):
             if number == least:
                 begin = resident()
         grown = resident() - begin

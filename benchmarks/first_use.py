@@ -39,7 +39,7 @@ def windows() -> None:
 
     columns = {"observations": np.zeros((1100, 4), "float32"), "actions": np.zeros(1000, "int64")}
     data = penstock.from_arrays(columns, lengths=[10] * 100)
-    next(iter(penstock.Loader(data.windows(4, pad="zero").shuffle(seed=0), batch_size=256)))
+    next(iter(data.windows(4, pad="zero").shuffle(seed=0).loader(batch_size=256)))
 
 
 def pack() -> None:
@@ -47,7 +47,7 @@ def pack() -> None:
 
     lengths = np.random.default_rng(0).integers(1, 50, 100).tolist()
     data = penstock.from_arrays({"actions": np.zeros(sum(lengths), "int64")}, lengths=lengths)
-    next(iter(penstock.Loader(data.sequences().shuffle(seed=0).pack(64), batch_size=8)))
+    next(iter(data.sequences().shuffle(seed=0).pack(64).loader(batch_size=8)))
 
 
 def mix() -> None:
@@ -55,7 +55,7 @@ def mix() -> None:
 
     sets = [penstock.from_arrays({"actions": np.zeros(100, "int64")}, lengths=[10] * 10) for _ in range(2)]
     mixed = penstock.mix([data.windows(4).shuffle(seed=0) for data in sets], weights=[0.7, 0.3])
-    next(iter(penstock.Loader(mixed, batch_size=8)))
+    next(iter(mixed.loader(batch_size=8)))
 
 
 def raster(map_type: str) -> None:
@@ -104,25 +104,17 @@ def returns() -> None:
     import penstock
 
     data = episodes().with_column("returns", penstock.returns_to_go())
-    next(iter(penstock.Loader(data.samples().shuffle(seed=0), batch_size=8)))
+    next(iter(data.steps().shuffle(seed=0).loader(batch_size=8)))
 
 
 def goals() -> None:
-    import penstock
 
-    next(
-        iter(
-            penstock.Loader(
-                episodes().samples().goals(column="observations/achieved_goal").shuffle(seed=0), batch_size=8
-            )
-        )
-    )
+    next(iter(episodes().steps().goals(column="observations/achieved_goal").shuffle(seed=0).loader(batch_size=8)))
 
 
 def weighted() -> None:
-    import penstock
 
-    next(iter(penstock.Loader(episodes().samples().weighted("rewards", abs).shuffle(seed=0), batch_size=8)))
+    next(iter(episodes().steps().weighted("rewards", abs).shuffle(seed=0).loader(batch_size=8)))
 
 
 def normalized() -> None:
@@ -130,7 +122,7 @@ def normalized() -> None:
 
     data = episodes()
     scale = penstock.normalize(penstock.statistics(data), ["observations/observation", "actions"])
-    next(iter(penstock.Loader(data.samples().map(scale), batch_size=8)))
+    next(iter(data.steps().map(scale).loader(batch_size=8)))
 
 
 def replay(**options: Any) -> None:
@@ -157,7 +149,7 @@ def opened(path: str) -> None:
     import penstock
 
     penstock.check(GOLDEN / path, deep=True)
-    next(iter(penstock.Loader(penstock.open(GOLDEN / path).samples().shuffle(seed=0), batch_size=4)))
+    next(iter(penstock.open(GOLDEN / path).steps().shuffle(seed=0).loader(batch_size=4)))
 
 
 def converted() -> None:

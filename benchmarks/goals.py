@@ -47,7 +47,7 @@ def seconds(dataset: MapDataset) -> float:
     """CPU seconds for a batch."""
     times: list[float] = []
     for _ in range(ROUNDS):
-        loader = penstock.Loader(dataset, BATCH, threads=0)
+        loader = dataset.loader(BATCH, threads=0)
         batches = iter(loader)
         next(batches)
         begin = time.process_time()
@@ -67,7 +67,7 @@ def main() -> None:
     data = episodes(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)
     achieved, desired = "observations/achieved_goal", "observations/desired_goal"
     plain = {
-        "transitions": data.samples(next_observations=True).shuffle(0),
+        "transitions": data.transitions().shuffle(0),
         "windows of 16": data.windows(16).shuffle(0),
     }
     with_returns = data.with_column("returns", penstock.returns_to_go(0.99))
@@ -87,7 +87,7 @@ def main() -> None:
             kinds["returns, goals, normalized"] = together.map(scale)
         if name == "transitions":
             kinds["HER, k = 4, relabelled"] = kinds["HER, k = 4"].relabel(reward)
-            kinds["weights"] = data.samples(next_observations=True).weighted("rewards", np.exp).shuffle(0)
+            kinds["weights"] = data.transitions().weighted("rewards", np.exp).shuffle(0)
         base = 0.0
         for kind, dataset in kinds.items():
             cost = seconds(dataset) / BATCH

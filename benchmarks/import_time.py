@@ -2,7 +2,7 @@
 
 Each time is the least of several runs. The times behind it are those of the processor, which depend less on the load.
 
-    python benchmarks/import_time.py [--runs 7]
+    python benchmarks/import_time.py [--runs 7] [--only import]
 """
 
 from __future__ import annotations
@@ -60,10 +60,12 @@ def seconds(code: str) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=7)
-    runs = parser.parse_args().runs
+    parser.add_argument("--only", help="one of the codes: import, columns, open, help, stats, ...")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        for what, code in (CODES | make_data(Path(name))).items():
-            best, cpu = (min(times) for times in zip(*(seconds(code) for _ in range(runs)), strict=True))
+        codes = CODES | make_data(Path(name))
+        for what, code in {options.only: codes[options.only]}.items() if options.only else codes.items():
+            best, cpu = (min(times) for times in zip(*(seconds(code) for _ in range(options.runs)), strict=True))
             figures.record(what, best, "s")
             shown = code.replace(name, "")
             print(f"{what:12} {1000 * best:6.0f} ms  {1000 * cpu:6.0f} ms of the processor   {shown}")

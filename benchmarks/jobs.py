@@ -183,7 +183,7 @@ def main() -> None:
     size = chosen.megabytes
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        place = recording(folder, size, chosen.steps)
+        place = recording(folder, size, chosen.total_steps)
         least = None if size >= 256 else size * 1_000_000 // 16  # small data would be one range
         print(f"{size} MB, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
         commands(place, folder)

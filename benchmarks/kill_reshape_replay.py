@@ -90,13 +90,13 @@ def stream(folder: Path) -> MapDataset:
     """The whole chain, from what lies in the folder."""
     parts: dict[str, MapDataset] = {}
     for seed, (name, _, _) in enumerate(KINDS):
-        data = penstock.open(folder / name).where("good == 1")
+        data = penstock.open(folder / name).filter("good == 1")
         parts[name] = data.windows(16, stride=16, pad="zero").shuffle(seed)
     return penstock.mix(parts, WEIGHTS, label=None).pack(64).shuffle(7)
 
 
 def loader(folder: Path, rank: int, world: int, threads: int) -> penstock.Loader:
-    return penstock.Loader(stream(folder), BATCH, rank=rank, world=world, threads=threads)
+    return stream(folder).loader(BATCH, rank=rank, world=world, threads=threads)
 
 
 def rows_of(batch: Columns) -> bytes:
@@ -225,7 +225,7 @@ def resuming(total: int, times: int, seed: int) -> tuple[int, Any]:
     parts = {name: data.windows(16).shuffle(i) for i, (name, data) in enumerate(zip(names, sources, strict=True))}
     dataset = penstock.mix(parts, WEIGHTS, label=None).pack(64).shuffle(7)
     windows = sum(len(part) for part in parts.values())
-    held = penstock.Loader(dataset, BATCH, rank=0, world=1, threads=0)
+    held = dataset.loader(BATCH, rank=0, world=1, threads=0)
     state, rng, took = held.state_dict(), np.random.default_rng(seed), []
     for _ in range(times):
         state["position"] = int(rng.integers(len(dataset)))

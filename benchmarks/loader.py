@@ -46,7 +46,7 @@ def line(what: str, value: str, note: str = "") -> None:
 
 def records(n: int) -> penstock.MapDataset:
     columns = {"x": np.arange(n, dtype="i4"), "y": np.arange(n, dtype="i4")}
-    return penstock.from_arrays(columns, lengths=[1000] * (n // 1000)).samples().shuffle(seed=0)
+    return penstock.from_arrays(columns, lengths=[1000] * (n // 1000)).steps().shuffle(seed=0)
 
 
 def windows(steps: int) -> penstock.MapDataset:
@@ -63,17 +63,17 @@ def throughput(seconds: float, steps: int) -> None:
     tiny, wide = records(steps), windows(steps)
     for name, data in (("tiny records, shuffled", tiny), ("windows of 16 x 3 columns, shuffled", wide)):
         for threads in (0, 1, None):
-            loader = penstock.Loader(data, BATCH, threads=threads)
+            loader = data.loader(BATCH, threads=threads)
             reached = rate(loader, lambda b: b.n, seconds)
             figures.record(f"{name.split()[0]}.{'auto' if threads is None else threads}", reached, "/s")
             line(f"{name}, threads={threads}", f"{reached:,.0f}/s")
-    rank = penstock.Loader(tiny, 8 * BATCH, rank=3, world=8, threads=0)
+    rank = tiny.loader(8 * BATCH, rank=3, world=8, threads=0)
     line("tiny records, one rank of eight, its own rows", f"{rate(rank, lambda b: b.n, seconds):,.0f}/s")
-    skipping = penstock.Loader(tiny, BATCH, threads=0)
+    skipping = tiny.loader(BATCH, threads=0)
     for i in range(1000):
         skipping.skip((i * (steps // 1100) + 1, i * (steps // 1100) + 1 + steps // 33_000))
     line("tiny records, with 1 000 ranges skipped", f"{rate(skipping, lambda b: b.n, seconds):,.0f}/s")
-    print(penstock.Loader(wide, BATCH).explain(batches=500))
+    print(wide.loader(BATCH).why(batches=500))
     peer(seconds)
 
 
@@ -112,15 +112,15 @@ def resume() -> None:
     """10^9 samples in 10^6 episodes: seek, and the first batch."""
     data = (
         penstock.EpisodeDataset(Flat({"x": penstock.Field(np.dtype("i1"))}, np.arange(0, 10**9 + 1, 1000)))
-        .samples()
+        .steps()
         .shuffle(seed=0)
     )
-    state = penstock.Loader(data, BATCH).state_dict()
+    state = data.loader(BATCH).state_dict()
     times: list[float] = []
-    loader = penstock.Loader(data, BATCH, threads=0)
+    loader = data.loader(BATCH, threads=0)
     for k in np.random.default_rng(0).integers(0, 10**10, 200).tolist():
         begin = time.perf_counter()
-        loader = penstock.Loader(data, BATCH, threads=0)
+        loader = data.loader(BATCH, threads=0)
         loader.load_state_dict({**state, "position": k})
         next(iter(loader))
         times.append(time.perf_counter() - begin)

@@ -55,18 +55,18 @@ class Command:
 
 
 COMMANDS = (
-    Command("import_time", "import_time.py", "--runs 1"),
+    Command("import_time", "import_time.py", "--runs 1 --only import"),
     Command("first_use", "first_use.py", "--only windows"),
     Command("gather", "gather.py", "--small"),
     Command("plan", "plan.py", "2000"),
-    Command("scale", "scale.py --sequences 1e10", "--samples 1e7 --sequences 1e5"),
+    Command("scale", "scale.py --sequences 1e10", "--samples 1e6 --sequences 1e4 --ranks 1"),
     Command("many_files", "scale.py --only files --files 1e5"),
     Command("remote", "remote.py", "--megabytes 8 --latency 0 --bandwidths 1000 --rounds 1"),
     Command("simulation", "simulation.py"),
     Command("simulated_hosts", "simulated_hosts.py --picture docs/pictures/simulation.svg"),
     Command("check", "check.py", "--episodes 20 --formats columns"),
     Command("goals", "goals.py", "20000"),
-    Command("derived", "derived.py", "--small"),
+    Command("derived", "derived.py", "--steps 20000"),
     Command("column_statistics", "column_statistics.py", "--megabytes 4"),
     Command("cheetah", f"minari.py --kinds cheetah --seconds 3 --reference-python {REFERENCE}"),
     Command("small", f"minari.py --kinds small --seconds 3 --reference-python {REFERENCE}"),
@@ -76,13 +76,13 @@ COMMANDS = (
     Command("kill_recording", "kill_recording.py --kills 100", "--kills 2"),
     Command("packing", f"packing.py --n 1000000 --rows 10000 --peer {PEERS}", "--n 200000 --rows 1000"),
     Command("billion", "packing.py --billion"),
-    Command("mixing", f"mixing.py --peer {PEERS}", ""),
+    Command("mixing", f"mixing.py --peer {PEERS}", "--repeats 1"),
     Command(
         "stream_packing",
         f"stream_packing.py --rounds 1 --sequences 100000 --peer {PEERS}",
         "--rounds 1 --sequences 2000",
     ),
-    Command("tiny_batches", f"tiny_batches.py --small --peer {PEERS}", "--small"),
+    Command("tiny_batches", f"tiny_batches.py --small --peer {PEERS}", "--megabytes 4 --batches 20"),
     Command("loader", "loader.py", "--seconds 0.02 --records 100000"),
     Command("replay", f"replay.py --peer {PEERS}", "--entries 2000 --frames 400 --seconds 0.01 --only penstock"),
     Command("video", f"video.py --peer {LEROBOT}"),
@@ -95,12 +95,12 @@ COMMANDS = (
     Command("cross_read_lerobot", f"cross_read_lerobot.py --peer {LEROBOT}"),
     Command("rlds", f"rlds.py --peer {TFDS}", "--repeats 2 --rounds 1"),
     Command("zarr_windows", f"zarr_windows.py --peer {PEERS} --peer {ZARR3}", "--rounds 1"),
-    Command("shards", f"shards.py --small --peer {PEERS}", "--small"),
+    Command("shards", f"shards.py --small --peer {PEERS}", "--frames 800"),
     Command("cross_read_shards", f"cross_read_shards.py --peer {PEERS}"),
     Command("kill_reshape", "kill_reshape_replay.py --batches 160 --kills 8"),
     Command("rivals", f"kill_reshape_replay.py --rivals {PEERS}"),
     Command("chess_frames", f"chess_frames.py {GAMES}", f"{GAMES} --batch 64 --frames 256"),
-    Command("lc0", f"lc0.py {GAMES} --seconds 3 --runs 1", f"{GAMES} --seconds 0.2 --runs 1 --only long"),
+    Command("lc0", f"lc0.py {GAMES} --seconds 3 --runs 1", f"{GAMES} --seconds 0.1 --runs 1 --only long"),
     Command("lc0_kill", f"lc0_kill.py {GAMES}", f"{GAMES} --kills 1"),
     Command("lc0_soak", f"lc0_soak.py {GAMES} --minutes 1", f"{GAMES} --minutes 0.02"),
     Command(
@@ -108,7 +108,7 @@ COMMANDS = (
         f"driving.py {DRIVES}/single.zarr --map {DRIVES}/semantic_map.pb --meta {DRIVES}/meta.json",
         f"{DRIVES}/single.zarr --scenes 2 --batch 4 --batches 2 --rounds 1",
     ),
-    Command("rasters", f"rasters.py {DRIVES}", f"{DRIVES} --rounds 1"),
+    Command("rasters", f"rasters.py {DRIVES}", f"{DRIVES} --rounds 1 --batch 2"),
     Command("rasters_device", f"rasters_device.py {DRIVES}", f"{DRIVES} --batch 2 --batches 1 --rounds 1 --threads 1"),
     Command("cross_read_l5kit", f"cross_read_l5kit.py --peer {PEERS}"),
 )
@@ -124,11 +124,9 @@ def chosen(only: Iterable[str], peers: bool) -> list[Command]:
     return [command for command in COMMANDS if peers or not command.needs_peers]
 
 
-def run_short(command: Command, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the short form of a command, and return what it printed. Its exit code judges claims, which mean nothing."""
-    script = str(figures.ROOT / "benchmarks" / command.words.split()[0])
-    words = [sys.executable, script, *(command.short or "").split()]
-    return subprocess.run(words, cwd=figures.ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+def short_words(command: Command) -> list[str]:
+    """The script and the arguments of the short form of a command."""
+    return [str(figures.ROOT / "benchmarks" / command.words.split()[0]), *(command.short or "").split()]
 
 
 def run(command: Command) -> tuple[int, dict[str, Figure], figures.Run]:
@@ -148,8 +146,12 @@ def run(command: Command) -> tuple[int, dict[str, Figure], figures.Run]:
 
 
 def crashed(command: Command) -> bool:
-    """Run the short form of a command, print what it printed, and return whether it ended in an error."""
-    done = run_short(command)
+    """Run the short form of a command, print what it printed, and return whether it ended in an error.
+
+    Its exit code judges claims, which mean nothing.
+    """
+    words = [sys.executable, *short_words(command)]
+    done = subprocess.run(words, cwd=figures.ROOT, capture_output=True, text=True, check=False)
     print(f"\n$ python benchmarks/{command.words.split()[0]} {command.short}\n{done.stdout}{done.stderr}", flush=True)
     return "Traceback" in done.stderr
 

@@ -164,7 +164,7 @@ def by_index(data: penstock.EpisodeDataset, order: list[int]) -> int:
 
 def batches(dataset: penstock.MapDataset, samples: int, steps: int, threads: int) -> int:
     done = 0
-    for batch in penstock.Loader(dataset, batch_size=256, threads=threads):
+    for batch in dataset.loader(batch_size=256, threads=threads):
         done += batch.n
         if done >= samples:
             break
@@ -255,7 +255,7 @@ def measure(kind: str, reference: Reference, folder: Path, scale: float, seconds
             "episodes/s",
             "" if kind == "image" else ">= 30 k",
         )
-        flat = data.samples(next_observations=True).shuffle(seed=0)
+        flat = data.transitions().shuffle(seed=0)
         windows = data.windows(16).shuffle(seed=0)
         for threads in (1, 2):
             yield Row(

@@ -30,7 +30,7 @@ SOURCES = (3, 10, 100, 1000)
 BLOCK = 1 << 16
 
 
-def best(call: Callable[[int], object], repeats: int = 20) -> float:
+def best(call: Callable[[int], object], repeats: int) -> float:
     """Seconds of the fastest call; each is handed its number."""
     call(0)
     times: list[float] = []
@@ -51,17 +51,17 @@ def odd(sources: int) -> list[float]:
     return np.random.default_rng(sources).uniform(0.01, 1, sources).tolist()
 
 
-def rates(make: Callable[[int], list[Any]], sources: int) -> dict[str, float]:
+def rates(make: Callable[[int], list[Any]], sources: int, repeats: int) -> dict[str, float]:
     """Seconds to build, and picks a second, in order and at random."""
     begin = time.perf_counter()
     schedule = Schedule.of(shares(make(sources)))
     built = time.perf_counter() - begin
-    scattered = np.random.default_rng(0).integers(0, 1 << 40, (21, BLOCK))
+    scattered = np.random.default_rng(0).integers(0, 1 << 40, (repeats + 1, BLOCK))
     return {
         "built": built,
         "bound": schedule.bound,
-        "in order": BLOCK / best(lambda i: schedule.picks(np.arange(i * BLOCK, (i + 1) * BLOCK))),
-        "at random": BLOCK / best(lambda i: schedule.picks(scattered[i])),
+        "in order": BLOCK / best(lambda i: schedule.picks(np.arange(i * BLOCK, (i + 1) * BLOCK)), repeats),
+        "at random": BLOCK / best(lambda i: schedule.picks(scattered[i]), repeats),
     }
 
 
@@ -74,10 +74,10 @@ def greedy(wanted: Any, out: Any) -> None:
         counts[out[k]] += 1
 
 
-def greedy_rate(sources: int) -> float:
+def greedy_rate(sources: int, repeats: int) -> float:
     wanted = np.array(whole(sources), float)
     out = np.empty(BLOCK, np.int64)
-    return BLOCK / best(lambda _: greedy(wanted / wanted.sum(), out), 5)
+    return BLOCK / best(lambda _: greedy(wanted / wanted.sum(), out), -(-repeats // 4))
 
 
 PEER = """
@@ -101,7 +101,7 @@ def grain_rates(python: str) -> list[float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def drains() -> None:
+def drains(repeats: int) -> None:
     """Building and picking of a mix that drains its sources."""
     for sources in SOURCES:
         sizes = np.random.default_rng(1).integers(10**5, 10**7, sources).tolist()
@@ -109,7 +109,7 @@ def drains() -> None:
         course = MixSchedule.of([Fraction(1, sources)] * sources, sizes, "drain")
         built = time.perf_counter() - begin
         scattered = np.random.default_rng(0).integers(0, sum(sizes), BLOCK)
-        rate = BLOCK / best(lambda _, course=course, k=scattered: course.picks(k), 5)
+        rate = BLOCK / best(lambda _, course=course, k=scattered: course.picks(k), -(-repeats // 4))
         held = f"{type(course.order).__name__}, bound {course.bound:.2f}"
         print(f"drain {sources:>5} sources: built in {built:.3f} s, {rate / 1e6:6.1f} M picks/s at random ({held})")
 
@@ -117,11 +117,13 @@ def drains() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer", help="an interpreter that has grain")
-    peer = parser.parse_args().peer
+    parser.add_argument("--repeats", type=int, default=20)
+    options = parser.parse_args()
+    peer, repeats = options.peer, options.repeats
     theirs = grain_rates(peer) if peer else None
     for name, make in (("whole weights", whole), ("odd weights", odd)):
         for i, sources in enumerate(SOURCES):
-            rate = rates(make, sources)
+            rate = rates(make, sources, repeats)
             line = f"{name:<14}{sources:>5} sources: built in {rate['built']:.3f} s, bound {rate['bound']:.3f}, "
             line += f"{rate['in order'] / 1e6:6.1f} M picks/s in order, {rate['at random'] / 1e6:6.1f} at random"
             short = name.split()[0]
@@ -131,9 +133,9 @@ def main() -> None:
                 figures.record(f"grain.{sources}", rate["in order"] / theirs[i], "x")
                 line += f"; grain {theirs[i] / 1e3:.1f} k/s, ratio {rate['in order'] / theirs[i]:,.0f}"
             if make is whole:
-                line += f"; greedy {greedy_rate(sources) / 1e6:.2f} M/s"
+                line += f"; greedy {greedy_rate(sources, repeats) / 1e6:.2f} M/s"
             print(line)
-    drains()
+    drains(repeats)
 
 
 if __name__ == "__main__":

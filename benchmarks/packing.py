@@ -33,7 +33,6 @@ import figures
 import numpy as np
 
 import penstock
-from penstock.loading import Loader
 from penstock.plan.packing import PackIndex, Rule, lower_bound
 
 Inputs = dict[str, tuple[Any, int]]
@@ -165,7 +164,7 @@ def finished(name: str, lengths: Any, capacity: int, peer: str | None) -> None:
         nonlocal packs
         data = documents.sequences().pack(capacity).shuffle()
         packs, tokens = 0, 0
-        for batch in Loader(data, batch_size=256, threads=0):
+        for batch in data.loader(batch_size=256, threads=0):
             packs += len(batch["tokens"])
             tokens += int(np.count_nonzero(batch["segment_ids"])) if check else 0
         if check and tokens != offsets[-1]:

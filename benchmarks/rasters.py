@@ -31,9 +31,6 @@ from penstock_driving.kernels.polygons import CLOSED, FILLED, POINT
 from penstock_driving.rasterize import RasterOptions, Scenes, Views, build_rasterizer
 from penstock_driving.rasterize.drawing import Strokes
 
-BATCH = 64
-
-
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
@@ -75,11 +72,11 @@ def seconds(work: Callable[[], Any], clock: Callable[[], float]) -> float:
     return clock() - begin
 
 
-def measure(folder: Path, map_type: str, source: L5KitSource, scenes: Scenes, rounds: int) -> None:
+def measure(folder: Path, map_type: str, source: L5KitSource, scenes: Scenes, rounds: int, batch: int) -> None:
     raster = build_rasterizer(
         config(map_type), folder, RasterOptions(outside="pad") if "satellite" in map_type else None
     )
-    frames = np.random.default_rng(0).permutation(len(scenes.frames))[:BATCH]
+    frames = np.random.default_rng(0).permutation(len(scenes.frames))[:batch]
     views = Views.of_ego(scenes, np.maximum(frames[:, None] - np.arange(HISTORY + 1), -1))
     out = raster.rasterize_batch(scenes, views)
     other, floats = np.zeros_like(out), np.zeros(out.shape, np.float32)
@@ -91,8 +88,8 @@ def measure(folder: Path, map_type: str, source: L5KitSource, scenes: Scenes, ro
 
     data, small = (EgoDataset(config(map_type), source, raster, image_type=kind) for kind in ("float32", "uint8"))
     works: dict[str, Callable[[], Any]] = {
-        "dataset": lambda: data.batch(frames),
-        "dataset8": lambda: small.batch(frames),
+        "dataset": lambda: data[frames],
+        "dataset8": lambda: small[frames],
         "uint8": lambda: raster.rasterize_batch(scenes, views, out),
         "float32": lambda: raster.rasterize_batch(scenes, views, floats),
         "1 thread": lambda: raster.rasterize_batch(scenes, views, out),
@@ -109,10 +106,10 @@ def measure(folder: Path, map_type: str, source: L5KitSource, scenes: Scenes, ro
         best["calls"] = float("nan")
     for name, seconds_ in best.items():
         if not np.isnan(seconds_) and "thread" not in name:
-            figures.record(f"{map_type}.{name}", BATCH / seconds_, "/s")
+            figures.record(f"{map_type}.{name}", batch / seconds_, "/s")
     figures.record(f"{map_type}.of_calls", best["calls"] / best["dataset"], "x")
     figures.record(f"{map_type}.of_copy", best["copy"] / best["dataset"], "x")
-    row = [f"{map_type:16}", *(f"{BATCH / best[name]:9.0f}" for name in works)]
+    row = [f"{map_type:16}", *(f"{batch / best[name]:9.0f}" for name in works)]
     ratios = [best["calls"] / best["uint8"], best["copy"] / best["uint8"], best["1 thread"] / best["2 threads"]]
     print(*row, *(f"{ratio:9.2f}" for ratio in ratios), flush=True)
 
@@ -121,6 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--scenes", type=Path, help="the .zarr, if it lies elsewhere")
     options = parser.parse_args()
     cv2.setNumThreads(1)
@@ -142,7 +140,7 @@ def main() -> None:
     with L5KitSource(options.scenes or options.folder / "single.zarr") as source:
         scenes = Scenes.of(source.frames[:], source.agents[:], source.tl_faces[:])
         for map_type in ("stub_debug", "box_debug", "semantic_debug", "py_semantic", "satellite_debug", "py_satellite"):
-            measure(options.folder, map_type, source, scenes, options.rounds)
+            measure(options.folder, map_type, source, scenes, options.rounds, options.batch)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 Each round runs one command of `tests/jobs/cases.py`, in turn, on a head and two nodes with one core each and small
 object stores. Some jobs kill their workers for certain, up to three times; all workers or a node are killed when some
-numbers of jobs are done, and late jobs are doubled. In one of six rounds, the head with all its processes is killed
+numbers of jobs are done. In one of six rounds, the head with all its processes is killed
 first, which ends the command; the same command continues on a new cluster. The result is compared, byte for byte, with
 a run without jobs. A failed round prints its seed and ends the program. At the end, the rounds of each command are
 printed.
@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1] / "packages" / "penstock-cluster" / "tests"))
 
 from penstock.jobs.coordinator import finish_work, missing_jobs
 from penstock.jobs.work_plan import WorkPlan

@@ -121,7 +121,7 @@ def epoch(port: int, name: str, size: int) -> float:
         MIRRORS.cache().evict(0)
         before = int(ask(port, "/fetched"))
         start = time.perf_counter()
-        for _ in penstock.Loader(data.samples().shuffle(seed=1), batch_size=64, threads=2):
+        for _ in data.steps().shuffle(seed=1).loader(batch_size=64, threads=2):
             pass
         seconds = time.perf_counter() - start
         return min(int(ask(port, "/fetched")) - before, size) / seconds

@@ -27,7 +27,7 @@ import numpy as np
 
 STEPS, WIDTH, ACTIONS, BATCH, SEQUENCE, STACK = 200, 17, 6, 256, 16, 4
 ROWS = ("add", "uniform", "uniform_many", "prioritized", "update", "sequences", "frames_add", "frames", "frames_mb")
-MANY = 5_000_000  # entries of `uniform_many`, which is left out where filling takes minutes
+MANY = 50  # entries of `uniform_many` for one of `uniform`; left out where filling takes minutes
 LIBRARIES = ("penstock", "cpprb", "stable_baselines3", "torchrl", "flashbax")
 Measured = dict[str, float]
 
@@ -85,7 +85,7 @@ def memory() -> float:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def warm(nbytes: int = 2 << 30) -> None:
+def warm(nbytes: int) -> None:
     """Use memory once, so that a virtual machine has it: the first use of a page costs more than what is measured."""
     np.ones(nbytes, np.uint8)
 
@@ -117,7 +117,7 @@ def penstock(entries: int, frames: int, seconds: float) -> Iterator[Measured]:
 
     replay, added = new(episode, entries)
     yield {"add": added, "uniform": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
-    replay, _ = new(episode, MANY)
+    replay, _ = new(episode, MANY * entries)
     yield {"uniform_many": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
     replay, _ = new(episode, entries, sampler=ps.PrioritizedSampler())
     priorities = np.random.default_rng(0).random(BATCH)
@@ -150,8 +150,8 @@ def cpprb(entries: int, frames: int, seconds: float) -> Iterator[Measured]:
     buffer = ReplayBuffer(entries, {**flat, "next_obs": {"shape": WIDTH}})
     yield {"add": filled(adder(buffer), entries, episode)}
     yield {"uniform": rate(lambda: buffer.sample(BATCH), BATCH, seconds)}
-    buffer = ReplayBuffer(MANY, {**flat, "next_obs": {"shape": WIDTH}})
-    filled(adder(buffer), MANY, episode)
+    buffer = ReplayBuffer(MANY * entries, {**flat, "next_obs": {"shape": WIDTH}})
+    filled(adder(buffer), MANY * entries, episode)
     yield {"uniform_many": rate(lambda: buffer.sample(BATCH), BATCH, seconds)}
     buffer = PrioritizedReplayBuffer(entries, {**flat, "next_obs": {"shape": WIDTH}})
     filled(adder(buffer), entries, episode)
@@ -309,7 +309,7 @@ def main() -> None:
     parser.add_argument("--library", choices=LIBRARIES, help="measure this one here, and print JSON")
     options = parser.parse_args()
     if options.library:
-        warm()
+        warm(options.entries * 21_000)  # 2 GB, unless there are fewer entries than by default
         for row in globals()[options.library](options.entries, options.frames, options.seconds):
             print(json.dumps(row), flush=True)
         return

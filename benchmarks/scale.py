@@ -114,7 +114,7 @@ def rank(path: str, pipe: Connection, barrier: Any) -> None:
     barrier.wait()
     report["memory"] = memory()["private"] - before
     report["sent"] = max(len(pickle.dumps(each.plan)) for each in plans.values())
-    report["state"] = len(json.dumps(penstock.Loader(small, 2).state_dict()))
+    report["state"] = len(json.dumps(small.loader(2).state_dict()))
     barrier.wait()
     report["ns"] = {name: nanoseconds(each.plan) for name, each in plans.items()}
     pipe.send(report)
@@ -182,9 +182,9 @@ def packs(sequences: int) -> None:
 
 
 TABLES: dict[str, Callable[[EpisodeDataset], penstock.MapDataset]] = {
-    "where": lambda data: data.where("total_steps > 600").windows(16),
-    "split": lambda data: data.split(0.9, 0.1)[0].windows(16),
-    "random goals": lambda data: data.samples().goals("random", column="state"),
+    "where": lambda data: data.filter("total_steps > 600").windows(16),
+    "split": lambda data: data.split(0.9, 0.1, duplicates=True)[0].windows(16),
+    "random goals": lambda data: data.steps().goals("random", column="state"),
     "weighted": lambda data: data.sequences().weighted(np.arange(len(data)) % 1000),
 }
 
@@ -202,7 +202,7 @@ def table_rank(path: str, name: str, cache: str, pipe: Connection, barrier: Any)
     TABLES["split"](EpisodeDataset(penstock.from_arrays({"state": np.zeros(900)}, [30] * 30).source)).plan.resolve(
         np.arange(2)
     )
-    small.samples().goals("random", column="state")[np.arange(2)]
+    small.steps().goals("random", column="state")[np.arange(2)]
     barrier.wait()
     before = proportional()
     barrier.wait()

@@ -6,7 +6,7 @@ shuffled (ours over all pairs, theirs in a buffer of 1 024), the datasets interl
 Claims: 50 k pairs/s from plain tars in one process, warm; 20 k frames/s for the first opening, which walks the headers
 and compares observations; 10 k frames/s written; 8 k pairs/s from gzip in the first epoch, unpacking included.
 
-    python benchmarks/shards.py [--small] [--peer PYTHON_WITH_WEBDATASET_AND_TORCH]
+    python benchmarks/shards.py [--small | --frames 20000] [--peer PYTHON_WITH_WEBDATASET_AND_TORCH]
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def pairs(paths: list[Path], **options: object) -> tuple[float, float, float]:
 
     begin = time.perf_counter()
     data = [
-        penstock.open(path, format="webdataset", **options).windows(2).select("observations").shuffle(seed=i)
+        penstock.open(path, format="webdataset", **options).windows(2).select_columns("observations").shuffle(seed=i)
         for i, path in enumerate(paths)
     ]
     opened = time.perf_counter() - begin
@@ -89,7 +89,7 @@ def pairs(paths: list[Path], **options: object) -> tuple[float, float, float]:
     rates = []
     for _ in range(3):
         count = 0
-        for batch in penstock.Loader(mixed, batch_size=BATCH, threads=2):
+        for batch in mixed.loader(batch_size=BATCH, threads=2):
             count += len(batch["observations"])
         rates.append(count / (time.perf_counter() - begin))
         begin = time.perf_counter()
@@ -112,10 +112,11 @@ def say(name: str, what: str, rate: float, unit: str, theirs: float | None = Non
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--small", action="store_true", help="4 000 frames a dataset")
+    parser.add_argument("--frames", type=int, default=20_000, help="of a dataset")
+    parser.add_argument("--small", action="store_const", const=4_000, dest="frames", help="4 000 frames a dataset")
     parser.add_argument("--peer", help="an interpreter that has webdataset and torch")
     arguments = parser.parse_args()
-    frames = 4_000 if arguments.small else 20_000
+    frames = arguments.frames
 
     def rival(script: str, *words: object) -> float | None:
         return peer(arguments.peer, script, *words) if arguments.peer else None

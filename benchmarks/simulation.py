@@ -124,7 +124,7 @@ def host(folder: str, rank: int, barriers: dict[int, Barrier], epochs: Any, out:
         barrier = barriers[epoch.world]
         case = CASES[epoch.name]
         ordered = in_order(samples_of(epoch.name, epoch.url), epoch.order, epoch.seed)
-        loader = penstock.Loader(ordered, case.batch, rank=rank, world=epoch.world, threads=THREADS)
+        loader = ordered.loader(case.batch, rank=rank, world=epoch.world, threads=THREADS)
         ordered[: case.batch]  # imports and compiles what the first batch of a process needs
         MIRRORS.cache().evict(0)
         barrier.wait(LIMIT)

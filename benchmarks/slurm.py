@@ -61,10 +61,10 @@ import hashlib, os
 import numpy as np
 import penstock
 
-loader = penstock.Loader(penstock.open("data").windows(8).shuffle(seed=1), batch_size=64)
+loader = penstock.open("data").windows(8).shuffle(seed=1).loader(batch_size=64)
 batches = [batch["rewards"].copy() for batch in loader]
-np.savez(f"rank{loader.ranks.rank}.npz", *batches)
-print(loader.ranks.rank, loader.ranks.world, os.environ["LOCAL_RANK"])
+np.savez(f"rank{loader.rank}.npz", *batches)
+print(loader.rank, loader.world, os.environ["LOCAL_RANK"])
 """
 
 
@@ -281,7 +281,7 @@ def train(data: Path, folder: Path) -> str:
     (folder / "train.sh").write_text(script)
     if SlurmJob(folder, ["--output=train.log", "train.sh"]).wait():
         raise RuntimeError(f"expected both ranks to train, got {(folder / 'train.log').read_text()}")
-    loader = penstock.Loader(penstock.open(data / "data").windows(8).shuffle(seed=1), batch_size=64, rank=0, world=1)
+    loader = penstock.open(data / "data").windows(8).shuffle(seed=1).loader(batch_size=64, rank=0, world=1)
     whole = [batch["rewards"].copy() for batch in loader]
     parts = [list(np.load(folder / f"rank{rank}.npz").values()) for rank in range(2)]
     joined = [np.concatenate(batch) for batch in zip(*parts, strict=True)]

@@ -1,6 +1,6 @@
 """Shuffled batches of tiny dict records, and of windows over more than a cache: penstock and its peers in one run.
 
-    python benchmarks/tiny_batches.py [--small] [--peer /path/to/python/with/grain/and/torch]
+    python benchmarks/tiny_batches.py [--small | --megabytes 2000] [--peer /path/to/python/with/grain/and/torch]
 
 Records are float32[8], int32 and float32[2]; windows are 16 steps of three small columns over 2 GB (--small: 512 MB).
 The yardstick is NumPy: a permutation and a fancy index. Peers run in a process of their own, from the same arrays.
@@ -121,19 +121,18 @@ def dataset(columns: dict[str, np.ndarray], windows: bool) -> Any:
     count = len(columns["action"])
     if windows:
         return penstock.from_arrays(columns, lengths=[EPISODE] * (count // EPISODE)).windows(STEPS).shuffle(SEED)
-    return penstock.from_arrays(columns, lengths=[count]).samples().shuffle(SEED)
+    return penstock.from_arrays(columns, lengths=[count]).steps().shuffle(SEED)
 
 
 def ours(data: Any) -> Iterable[Any]:
-    import penstock
 
-    return penstock.Loader(data, batch_size=BATCH, threads=1)
+    return data.loader(batch_size=BATCH, threads=1)
 
 
-def case(name: str, count: int, windows: bool, peer: str | None) -> None:
+def case(name: str, count: int, windows: bool, of: int, peer: str | None) -> None:
+    """Compare those who draw `of` batches."""
     columns = records(count)
     size = sum(column.nbytes for column in columns.values()) / 1e6
-    of = 700 if not windows else 2000
     base = numpy_windows if windows else numpy_records
     yardstick = rate(partial(base, columns, of) if windows else partial(base, columns), of) * BATCH
     mine = rate(partial(ours, dataset(columns, windows)), of) * BATCH
@@ -152,7 +151,9 @@ def case(name: str, count: int, windows: bool, peer: str | None) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--small", action="store_const", const=512, dest="megabytes")
+    parser.add_argument("--megabytes", type=int, default=2000, help="of windows")
+    parser.add_argument("--batches", type=int, default=2000, help="of windows; a third as many of records")
     parser.add_argument("--peer", help="a Python that has grain and torch")
     parser.add_argument("--as-peer", type=int, metavar="RECORDS", help=argparse.SUPPRESS)
     parser.add_argument("--windows", action="store_true", help=argparse.SUPPRESS)
@@ -160,9 +161,9 @@ def main() -> None:
     if given.as_peer is not None:
         json.dump(peers(given.as_peer, given.windows), sys.stdout)
         return
-    steps = (512 if given.small else 2000) * 1_000_000 // 44 // EPISODE * EPISODE
-    case("single records", RECORDS, False, given.peer)
-    case(f"windows of {STEPS} steps", steps, True, given.peer)
+    steps = given.megabytes * 1_000_000 // 44 // EPISODE * EPISODE
+    case("single records", RECORDS, False, given.batches * 7 // 20, given.peer)
+    case(f"windows of {STEPS} steps", steps, True, given.batches, given.peer)
 
 
 if __name__ == "__main__":

@@ -239,7 +239,7 @@ def load_with_penstock(root: Path, *, cache_bytes: int = 0) -> tuple[float, floa
         for episode in data:
             assert len(episode)
     windows = data.windows(WINDOW, pad="repeat").shuffle(seed=0)
-    return epoch_of(lambda: iter(penstock.Loader(windows, batch_size=BATCH)))
+    return epoch_of(lambda: iter(windows.loader(batch_size=BATCH)))
 
 
 def decode_alone(root: Path, batches: int) -> tuple[float, float]:
@@ -271,7 +271,7 @@ def cpu_of_loading(root: Path, way: str, batches: int) -> float:
         import penstock
 
         windows = penstock.open(root).windows(WINDOW, pad="repeat").shuffle(seed=0)
-        each: Any = iter(penstock.Loader(windows, batch_size=BATCH, threads=0))
+        each: Any = iter(windows.loader(batch_size=BATCH, threads=0))
     else:
         import torch
 

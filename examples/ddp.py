@@ -23,7 +23,6 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import penstock
-from penstock.loading.torch import TorchLoader
 
 BATCH, SAVE = 128, 10  # samples of all processes together; updates from one checkpoint to the next
 
@@ -37,7 +36,7 @@ def record(path: Path, episodes: int) -> None:
 def samples(path: Path, updates: int) -> penstock.MapDataset:
     """Transitions with the numbers of their episode and step, as one epoch of all updates."""
     data = penstock.open(path)
-    return data.samples(next_observations=True).with_row_numbers().shuffle(seed=0).nominal(BATCH * updates)
+    return data.transitions().with_row_numbers().shuffle(seed=0).with_epoch_length(BATCH * updates)
 
 
 def train(rank: int, world: int, folder: Path, run: str, updates: int, reports: Connection | None = None) -> None:
@@ -48,7 +47,7 @@ def train(rank: int, world: int, folder: Path, run: str, updates: int, reports: 
     distributed.init_process_group("gloo", f"file://{folder}/{run}.meeting{world}", rank=rank, world_size=world)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 3)))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    loader = penstock.Loader(samples(folder / "pendulum", updates), BATCH)  # finds rank and world in torch
+    loader = samples(folder / "pendulum", updates).loader(BATCH, output="torch")  # finds rank and world in torch
     checkpoint, losses, rows = folder / f"{run}.pt", list[float](), list[torch.Tensor]()
     if checkpoint.exists():
         saved = torch.load(checkpoint)
@@ -56,7 +55,7 @@ def train(rank: int, world: int, folder: Path, run: str, updates: int, reports: 
         optimizer.load_state_dict(saved["optimizer"])
         loader.load_state_dict(saved["loader"])
         losses, rows = saved["losses"], saved["rows"]
-    for batch in TorchLoader(loader):
+    for batch in loader:
         moved = batch["next_observations"] - batch["observations"]
         predicted = model(torch.cat([batch["observations"], batch["actions"]], 1))
         loss = nn.functional.mse_loss(predicted, moved)

@@ -45,7 +45,7 @@ def samples(path: str) -> penstock.MapDataset:
     """Windows that end at each step of an episode, padded at its start."""
     data = penstock.open(path).with_column("returns_to_go", penstock.returns_to_go())
     windows = data.windows(CONTEXT, past=CONTEXT - 1, pad="zero").with_row_numbers(episode=None)
-    return windows.select("returns_to_go", "observations", "actions").shuffle(seed=0)
+    return windows.select_columns("returns_to_go", "observations", "actions").shuffle(seed=0)
 
 
 class DecisionTransformer(nn.Module):
@@ -81,7 +81,7 @@ def train(windows: penstock.MapDataset, updates: int) -> tuple[DecisionTransform
     torch.manual_seed(0)
     model, losses = DecisionTransformer(), []
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for block in windows.iterate(64, epochs=None):
+    for block in penstock.IterDataset.of(windows, 64, epochs=None):
         batch = tensors(block)
         scores = model(batch)[batch["mask"]]
         loss = nn.functional.cross_entropy(scores, batch["actions"][batch["mask"]])

@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 import penstock
-from penstock.loading.torch import TorchLoader
 
 SEEN, CHUNK, TAKEN = 2, 8, 4  # observations of an input; actions of a chunk, and those that are taken before the next
 START, GOAL, RADIUS = np.array([0.0, -1.0]), np.array([0.0, 1.0]), 0.35  # the obstacle is at 0, 0
@@ -87,7 +86,7 @@ class Policy(nn.Module):
 def chunks(data: penstock.EpisodeDataset) -> penstock.MapDataset:
     """At each step, the last observations and the next actions. Beyond the ends is the nearest row."""
     ranges = {"observations": (1 - SEEN, 1), "actions": (0, CHUNK)}
-    return data.windows(1, pad="repeat", columns=ranges).select("observations", "actions")
+    return data.windows(1, pad="repeat", columns=ranges).select_columns("observations", "actions")
 
 
 def train(policy: Policy, windows: penstock.MapDataset, updates: int) -> list[float]:
@@ -95,7 +94,7 @@ def train(policy: Policy, windows: penstock.MapDataset, updates: int) -> list[fl
     torch.set_num_threads(1)  # the fastest for networks this small
     optimizer, losses = torch.optim.Adam(policy.parameters(), lr=1e-3), list[float]()
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
-    for batch in TorchLoader(penstock.Loader(windows.shuffle(seed=0).nominal(256 * updates), batch_size=256)):
+    for batch in windows.shuffle(seed=0).with_epoch_length(256 * updates).loader(batch_size=256, output="torch"):
         loss = policy.loss(batch)
         optimizer.zero_grad()
         loss.backward()

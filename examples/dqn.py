@@ -75,7 +75,7 @@ def offline_samples(data: penstock.EpisodeDataset) -> penstock.MapDataset:
     whole.write_all(data)
     lo, hi = whole.anchors
     columns = whole.take(np.arange(lo, hi)).flat
-    return penstock.from_arrays(dict(columns), lengths=[hi - lo], align=dict.fromkeys(columns, "step")).samples()
+    return penstock.from_arrays(dict(columns), lengths=[hi - lo], align=dict.fromkeys(columns, "step")).steps()
 
 
 def train(folder: Path, episodes: int, seed: int = 0) -> list[float]:

@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 import penstock
-from penstock.loading.torch import TorchLoader
 
 TASK, GAMMA, EXPECTILE, SHARPNESS, REWARD = "Pendulum-v1", 0.97, 0.8, 5.0, 0.1  # the last scales rewards
 EVERY = 400  # updates between two plays
@@ -99,13 +98,13 @@ def train(
     stats = penstock.statistics(data, ["observations", "actions"])
     both = {"observations": "observations", "next_observations": "observations"}
     scale = penstock.normalize(stats, {**both, "actions": "actions"})
-    samples = data.samples(next_observations=True).map(scale).shuffle(seed=0).nominal(256 * updates)
+    samples = data.transitions().map(scale).shuffle(seed=0).with_epoch_length(256 * updates)
     torch.manual_seed(0)
     torch.set_num_threads(1)  # the fastest for networks this small
     learner = Learner()
     optimizer = torch.optim.Adam(learner.parameters(), lr=1e-3)
     losses, returns = list[dict[str, float]](), list[tuple[float, float]]()
-    for batch in TorchLoader(penstock.Loader(samples, batch_size=256)):
+    for batch in samples.loader(batch_size=256, output="torch"):
         parts = learner.losses(batch)
         optimizer.zero_grad()
         sum(parts.values()).backward()

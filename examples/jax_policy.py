@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import penstock
-from penstock.loading.jax import JaxLoader
 
 STEPS, WIDTH = 200, 64  # most steps of an episode; hidden units
 Parameters = list[dict[str, jax.Array]]
@@ -45,7 +44,7 @@ def record(path: Path, episodes: int) -> penstock.EpisodeDataset:
 def windows(data: penstock.EpisodeDataset, memory: int) -> penstock.MapDataset:
     """The last `memory` observations and the action at each step. Starts of episodes repeat the first observation."""
     ranges = {"observations": (1 - memory, 1)}
-    return data.windows(1, pad="repeat", columns=ranges).select("observations", "actions")
+    return data.windows(1, pad="repeat", columns=ranges).select_columns("observations", "actions")
 
 
 def create(memory: int, seed: int = 0) -> Parameters:
@@ -81,7 +80,7 @@ def update(parameters: Parameters, momentum: Parameters, batch: dict[str, jax.Ar
 def train(samples: penstock.MapDataset, memory: int, updates: int) -> tuple[Parameters, list[float]]:
     parameters = create(memory)
     momentum, losses = jax.tree.map(jnp.zeros_like, parameters), list[jax.Array]()
-    for batch in JaxLoader(penstock.Loader(samples.shuffle(seed=0).nominal(256 * updates), batch_size=256)):
+    for batch in samples.shuffle(seed=0).with_epoch_length(256 * updates).loader(batch_size=256, output="jax"):
         parameters, momentum, loss = update(parameters, momentum, batch)
         losses.append(loss)  # a float would wait for the device
     return parameters, [float(loss) for loss in losses]

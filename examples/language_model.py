@@ -90,7 +90,7 @@ def train(mixed: penstock.MapDataset, updates: int) -> tuple[LanguageModel, list
     model, losses = LanguageModel(), []
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=updates, pct_start=0.1)
-    for batch in penstock.Loader(mixed, batch_size=16):
+    for batch in mixed.loader(batch_size=16):
         loss = loss_of(model, batch)
         optimizer.zero_grad()
         loss.backward()

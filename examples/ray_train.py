@@ -34,7 +34,6 @@ from ray.train.torch import TorchConfig, TorchTrainer, prepare_model
 from torch import distributed, nn
 
 import penstock
-from penstock.loading.torch import TorchLoader
 
 BATCH, SAVE = 120, 10  # samples of all workers together; updates from one checkpoint to the next
 LOOK_SECONDS = 1.0  # how often a healthy run is compared with the nodes of the cluster; a minute by default
@@ -51,7 +50,7 @@ def record(path: Path, episodes: int) -> None:
 def samples(path: Path, updates: int) -> penstock.MapDataset:
     """Transitions with the numbers of their episode and step, as one epoch of all updates."""
     data = penstock.open(path)
-    return data.samples(next_observations=True).with_row_numbers().shuffle(seed=0).nominal(BATCH * updates)
+    return data.transitions().with_row_numbers().shuffle(seed=0).with_epoch_length(BATCH * updates)
 
 
 def train(config: dict[str, Any]) -> None:
@@ -63,7 +62,7 @@ def train(config: dict[str, Any]) -> None:
     network = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 3))
     model = prepare_model(network)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    loader = penstock.Loader(samples(config["data"], config["updates"]), BATCH)  # finds rank and world by itself
+    loader = samples(config["data"], config["updates"]).loader(BATCH, output="torch")  # finds rank and world by itself
     losses, rows, starts = list[float](), list[torch.Tensor](), list[tuple[int, int]]()
     if checkpoint := ray.train.get_checkpoint():
         with checkpoint.as_directory() as folder:
@@ -73,7 +72,7 @@ def train(config: dict[str, Any]) -> None:
         loader.load_state_dict(saved["loader"])
         losses, rows, starts = saved["losses"], saved["rows"], saved["starts"]
     starts.append((len(losses), world))
-    for batch in TorchLoader(loader):
+    for batch in loader:
         moved = batch["next_observations"] - batch["observations"]
         predicted = model(torch.cat([batch["observations"], batch["actions"]], 1))
         loss = nn.functional.mse_loss(predicted, moved)

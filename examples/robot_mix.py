@@ -72,7 +72,7 @@ def mixed(data: Path, url: str | None = None) -> penstock.MapDataset:
         episodes = penstock.open(url if name == "lerobot" and url else data / place)
         episodes = episodes.with_column("pictures", SmallPictures(picture))
         episodes = episodes.with_column("wide_actions", wide_actions).with_column("used", used_numbers)
-        windows = episodes.windows(WINDOW).select("pictures", "wide_actions", "used")
+        windows = episodes.windows(WINDOW).select_columns("pictures", "wide_actions", "used")
         parts[name] = windows.pack(ROW, seed=0).shuffle(seed=seed)
     return penstock.mix(parts, SHARES, stop="never", label="robot")
 
@@ -112,7 +112,7 @@ def train(
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-3)
     losses = list[float]()
     counts = [0] * len(PLACES)
-    loader = penstock.Loader(rows, batch_size=20, threads=2)
+    loader = rows.loader(batch_size=20, threads=2)
     if checkpoint and checkpoint.exists():
         saved = torch.load(checkpoint)
         policy.load_state_dict(saved["policy"])

@@ -95,17 +95,17 @@ def toy(episodes: int = 20, steps: int = 30) -> penstock.EpisodeDataset:
 
 
 def main() -> None:
-    pairs = toy().sample_with(TargetPairs("temporal", 2, last=True)).shuffle(seed=0)
+    pairs = toy().apply(TargetPairs("temporal", 2, last=True)).shuffle(seed=0)
     augmented = pairs.map(CropAndFlip(4, "context"), seed=1).map(CropAndFlip(4, "target"), seed=2)
     augmented = augmented.map(Seeded(erased, "context"), seed=3)
     print(augmented)
 
     def epoch(batch_size: int, threads: int) -> list[Any]:
-        loader = penstock.Loader(augmented, batch_size, threads=threads)
+        loader = augmented.loader(batch_size, threads=threads)
         batches = [batch["context"] for batch in loader]
         return np.concatenate(batches).tolist()
 
-    for batch in penstock.Loader(augmented, batch_size=64):
+    for batch in augmented.loader(batch_size=64):
         print(batch["context"].shape, batch["target"].shape, batch["traj_ts_ids"][0])
         break
     print("other batches and threads, the same images:", epoch(64, 0) == epoch(50, 3))

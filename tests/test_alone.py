@@ -85,20 +85,20 @@ USES = {
 from penstock.formats.base.format import available
 
 with penstock.open(golden / "minari/0.4.2/cartpole-old-v1") as data:
-    loader = penstock.Loader(data.samples().apply(penstock.Shuffle(seed=0)), batch_size=16)
+    loader = data.steps().apply(penstock.Shuffle(seed=0)).loader(16)
     assert sum(len(batch["actions"]) for batch in loader) == sum(data.episodes.length)
 assert available().keys().isdisjoint({"lc0", "l5kit", "native"})
 """,
     "penstock-chess": """
 with penstock.open(golden / "lc0/gz") as data:
-    batch = next(iter(penstock.Loader(data.samples(), batch_size=16)))
+    batch = next(iter(data.steps().loader(16)))
     assert batch["best_idx"].shape == (16,)
 """,
     "penstock-cluster": """
 from penstock_cluster.simulation import OBJECT_STORE, simulate
 
 data = penstock.from_arrays({"x": np.zeros((2000, 3000), np.uint8)}, [200] * 10, align={"x": "step"})
-assert simulate(data.samples(), [1, 2], batch_size=64, storage=OBJECT_STORE)
+assert simulate(data.steps(), [1, 2], batch_size=64, storage=OBJECT_STORE)
 """,
     "penstock-driving": """
 from penstock_driving.config import Sampling
@@ -112,7 +112,7 @@ with penstock.open(golden / "l5kit/single.zarr") as data:
 from penstock_imitation.target_pairs import TargetPairs
 
 with penstock.open(golden / "ilr/native/procgen/demo_coinrun.pickle") as data:
-    assert data.sample_with(TargetPairs("temporal", 1))[:]["target"].shape[1:] == (3, 64, 64)
+    assert data.apply(TargetPairs("temporal", 1))[:]["target"].shape[1:] == (3, 64, 64)
 """,
     "penstock-live": """
 from penstock_live import EpisodeInlet, LiveOptions, LivePipeline
@@ -121,7 +121,7 @@ source = penstock.from_arrays({"rewards": np.arange(60.0)}, lengths=[3] * 20).so
 inlet = EpisodeInlet(source, ["rewards"])
 options = LiveOptions(reservoir=12, batch_size=8, follow=False, seed=1)
 with LivePipeline(inlet, options, decode=inlet.layout.decode) as live:
-    rewards = np.concatenate([batch["rewards"] for batch in penstock.Loader(live)])
+    rewards = np.concatenate([batch["rewards"] for batch in live.loader()])
 assert sorted(rewards) == list(range(60))
 """,
     "penstock-mirrors": """

@@ -53,14 +53,14 @@ def test_crops_and_flips_are_those_of_one_image_at_a_time(transforms: dict[str, 
 
 
 def test_a_transform_that_draws_from_torch_is_seeded_by_the_row(transforms: dict[str, Any]) -> None:
-    data = penstock.from_arrays({"x": np.zeros((30, 4), np.float32)}, lengths=[30]).samples()
+    data = penstock.from_arrays({"x": np.zeros((30, 4), np.float32)}, lengths=[30]).steps()
 
     def noise(row: torch.Tensor) -> torch.Tensor:
         return row + torch.rand(4)
 
     def rows(seed: int, batch_size: int, threads: int) -> Any:
         noisy = data.map(transforms["Seeded"](noise, "x"), seed=seed)
-        return np.concatenate([b["x"] for b in penstock.Loader(noisy, batch_size, threads=threads)])
+        return np.concatenate([b["x"] for b in noisy.loader(batch_size, threads=threads)])
 
     before = torch.random.get_rng_state()
     one = rows(0, 7, 0)

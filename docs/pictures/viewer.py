@@ -73,7 +73,7 @@ def packs() -> penstock.Loader:
         lengths = random.integers(20, longest, 400).tolist()
         parts[name] = penstock.from_arrays({"x": np.zeros(sum(lengths), "u1")}, lengths).sequences().shuffle(seed=1)
     mixed = penstock.mix(parts, [0.7, 0.3], stop="first_exhausted", label=None).pack(512, window=256)
-    return penstock.Loader(mixed, batch_size=8, threads=0)
+    return mixed.loader(batch_size=8, threads=0)
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def training() -> Iterator[MetricsEndpoint]:
     """A loader that is used."""
     data = penstock.from_arrays({"x": np.zeros((100_000, 64))}, [1000] * 100)
     windows = data.windows(16).shuffle(seed=0).map(lambda columns: {"x": columns["x"] * 2})
-    loader = penstock.Loader(windows, batch_size=256, threads=2)
+    loader = windows.loader(batch_size=256, threads=2)
     ended = threading.Event()
 
     def train() -> None:
@@ -90,7 +90,7 @@ def training() -> Iterator[MetricsEndpoint]:
                 if ended.wait(0.001):
                     return
 
-    with MetricsEndpoint(loader.metrics) as endpoint:
+    with MetricsEndpoint(lambda: loader.stats.snapshot) as endpoint:
         thread = threading.Thread(target=train)
         thread.start()
         yield endpoint
@@ -106,7 +106,7 @@ def main() -> None:
     folder = Path(sys.argv[2]) if len(sys.argv) > 2 else None
     view = {"map": str(GOLDEN / "l5kit" / "semantic_map.pb"), "meta": str(GOLDEN / "l5kit" / "meta.json")}
     video = penstock.open(GOLDEN / DATA[0])
-    batches = penstock.Loader(video.windows(4).shuffle(seed=0), batch_size=24, threads=0)
+    batches = video.windows(4).shuffle(seed=0).loader(batch_size=24, threads=0)
     ticket = next(iter(batches)).ticket
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])

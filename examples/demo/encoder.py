@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import penstock
 from examples.demo.shards import pairs
 from examples.demo.training import digest
 from penstock.core.arrays import ByteArray, Float32Array, FloatArray
@@ -58,7 +57,7 @@ class Lessons:
         torch.set_num_threads(1)
         self.encoder = Encoder(actions)
         self.optimiser: torch.optim.Optimizer = torch.optim.Adam(self.encoder.parameters(), LEARNING_RATE)
-        self.loader = penstock.Loader(pairs(paths), BATCH_SIZE, drop_last=True, threads=threads)
+        self.loader = pairs(paths).loader(BATCH_SIZE, drop_last=True, threads=threads)
 
     def learn(self, batches: int) -> Learned:
         """Train on this number of further batches, over several epochs if needed."""

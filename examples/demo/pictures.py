@@ -54,7 +54,7 @@ def learn(task: ImageTask, folder: Path) -> Pictures:
     actions = 0
     for player, path in paths.items():
         with penstock.open(path) as data:
-            steps[player] = data.steps
+            steps[player] = data.total_steps
             actions = space.n if isinstance(space := data.spec.action_space, Discrete) else actions
     lessons = Lessons(paths, actions)
     seen, agent, target = looked_at(paths)

@@ -62,7 +62,7 @@ def travel(task: Task, folder: Path) -> Result:
     """Run all steps of a task. Files are written below `folder`, which exists."""
     recorded = record(task, folder)
     with penstock.open(recorded.path) as data, penstock.open(recorded.copy) as copy:
-        episodes, steps = len(data), data.steps
+        episodes, steps = len(data), data.total_steps
         same = same_samples(samples(task, data), samples(task, copy))
     training = Training(task, recorded.path)
     total = task.epochs * len(training.loader)
@@ -106,5 +106,5 @@ def evaluate(task: Task, clone: Clone) -> list[float]:
 def same_samples(one: penstock.MapDataset, other: penstock.MapDataset) -> bool:
     """Return whether both have the same number of samples, and equal samples at the first positions."""
     positions = np.arange(min(COMPARED, len(one)))
-    a, b = one.batch(positions), other.batch(positions)
+    a, b = one[positions], other[positions]
     return len(one) == len(other) and list(a) == list(b) and all(np.array_equal(a[c], b[c]) for c in a)

@@ -43,14 +43,14 @@ def record(task: ImageTask, folder: Path, seed: int = 0) -> dict[str, Path]:
 
 def pairs(paths: dict[str, Path]) -> penstock.MapDataset:
     """Return pairs of consecutive pictures and the action between them, in equal numbers from both players."""
-    sets = [penstock.open(path).sample_with(TargetPairs("inverse_dynamics", last=True)) for path in paths.values()]
+    sets = [penstock.open(path).apply(TargetPairs("inverse_dynamics", last=True)) for path in paths.values()]
     return penstock.mix(sets, [1, 1]).shuffle(seed=0)
 
 
 def looked_at(paths: dict[str, Path], every: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return pictures `[n, 3, 32, 32]`, and the places `[n, 2]` of the agent and of its target in them."""
     columns = ("observations", "infos/agent", "infos/target")
-    seen = [penstock.open(path).samples().select(*columns) for path in paths.values()]
+    seen = [penstock.open(path).steps().select_columns(*columns) for path in paths.values()]
     blocks = [data[np.arange(0, len(data), every)] for data in seen]
     pictures, agent, target = (np.concatenate([block[name] for block in blocks]) for name in columns)
     return pictures, agent, target

@@ -38,8 +38,8 @@ def samples(task: Task, data: penstock.EpisodeDataset) -> penstock.MapDataset:
     `[n, 1, ...]`. The first steps of an episode see its first observation repeated.
     """
     recent = {"observations": (1 - task.history, 1)}
-    windows = data.where(task.worth).windows(1, pad="repeat", columns=recent)
-    return windows.select("observations", "actions").shuffle(seed=0)
+    windows = data.filter(task.worth).windows(1, pad="repeat", columns=recent)
+    return windows.select_columns("observations", "actions").shuffle(seed=0)
 
 
 class Training:
@@ -49,7 +49,7 @@ class Training:
         torch.default_generator.manual_seed(0)
         torch.set_num_threads(1)  # the network is small: a second thread would cost more than it does
         data = penstock.open(path)
-        self.loader = penstock.Loader(samples(task, data), BATCH_SIZE, drop_last=True, threads=1)
+        self.loader = samples(task, data).loader(BATCH_SIZE, drop_last=True, threads=1)
         self.clone = Clone(data.spec, task.history)
         self.optimiser: torch.optim.Optimizer = torch.optim.Adam(self.clone.parameters(), LEARNING_RATE)
         self._losses: list[float] = []

@@ -35,7 +35,6 @@ from .data.returns import timesteps as timesteps
 from .data.statistics import Statistics as Statistics
 from .data.summarize import statistics as statistics
 from .doctor.check import check as check
-from .doctor.partition import split as split
 from .doctor.repair import RepairReport as RepairReport
 from .doctor.repair import repair as repair
 from .doctor.repair import undo_repair as undo_repair
@@ -64,8 +63,8 @@ from .formats.memory import MemorySource as MemorySource
 from .loading.loader import Loader as Loader
 from .plan.batched import Batches as Batches
 from .plan.delta_timestamps import DeltaTimestamps as DeltaTimestamps
+from .plan.epoch_length import EpochLength as EpochLength
 from .plan.goals import Goals as Goals
-from .plan.nominal import Nominal as Nominal
 from .plan.pack import Pack as Pack
 from .plan.pairs import Pairs as Pairs
 from .plan.repeat import Repeat as Repeat

@@ -16,7 +16,7 @@ def test_what_is_told_lies_there(call: Call, tmp_path: Path, format: str) -> Non
     out = tmp_path / "data"
     told = call("record", "CartPole-v1", "-n", 3, "-o", out, "--to", format, "--seed", 0, "--json").json
     with penstock.open(out) as data:
-        assert (told["episodes"], told["steps"], told["format"]) == (len(data), data.steps, format)
+        assert (told["episodes"], told["steps"], told["format"]) == (len(data), data.total_steps, format)
         assert told["lengths"]["max"] == max(len(episode) for episode in data)
         assert told["returns"]["mean"] == np.mean([episode.total_reward for episode in data])
 

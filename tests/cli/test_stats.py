@@ -39,7 +39,7 @@ def test_json_and_the_file_are_the_statistics(call: Call, recording: Path, tmp_p
     expected = penstock.statistics(data, ["observations"])
     assert Statistics.from_json(answer.json) == expected == Statistics.load(tmp_path / "stats.json")
     part = call("stats", recording, "--json", "--episodes", "1:3", "--by", "seed").json
-    assert Statistics.from_json(part) == penstock.statistics(data.take([1, 2]), by="seed")
+    assert Statistics.from_json(part) == penstock.statistics(data[[1, 2]], by="seed")
     assert len(part["groups"]) == 2
 
 

@@ -13,14 +13,13 @@ from penstock.errors import PlanError, StateError
 TRAIN = """
 import penstock
 from neighbour import RECORDING
-from penstock.loading.torch import TorchLoader
 
 data = penstock.open(RECORDING)
-loader = penstock.Loader(data.windows(4).shuffle(seed=0), batch_size=8)
-on_device = TorchLoader(loader)
+loader = data.windows(4).shuffle(seed=0).loader(batch_size=8)
+on_device = data.windows(4).shuffle(seed=0).loader(batch_size=8, output="torch")
 
 def build():
-    return penstock.Loader(data.samples(), batch_size=8)
+    return data.steps().loader(batch_size=8)
 
 class Trainer:
     loader = loader
@@ -41,7 +40,7 @@ def train(recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 def ticket(recording: Path) -> str:
     data = penstock.open(recording).windows(4).shuffle(seed=0)
-    return str(next(iter(penstock.Loader(data, batch_size=8))).ticket)
+    return str(next(iter(data.loader(batch_size=8))).ticket)
 
 
 @pytest.mark.parametrize("name", ["loader", "on_device", "Trainer.loader"])
@@ -67,8 +66,8 @@ def test_the_rows_of_a_batch_as_a_table(call, train, recording):
 
 def test_modules_and_functions_are_found_too(call, train, recording, monkeypatch):
     monkeypatch.syspath_prepend(str(train.parent))
-    samples = penstock.open(recording).samples()
-    mine = str(next(iter(penstock.Loader(samples, batch_size=3))).ticket)
+    samples = penstock.open(recording).steps()
+    mine = str(next(iter(samples.loader(batch_size=3))).ticket)
     answer = call("why", mine, "train:build", "--json")
     assert [row["first_row"] for row in answer.json["rows"]] == [0, 1, 2]
 

@@ -16,9 +16,9 @@ from penstock.conversion import scan
 from penstock.core.ragged import Ragged
 from penstock.core.spaces import Box
 from penstock.errors import DataError, LockedError, SpecError, StateError
+from penstock.formats.base.account import CONVERSION
 from penstock.formats.base.format import named as format_named
 from penstock.formats.base.format import recognise
-from penstock.formats.base.unfinished import CONVERSION
 from tests.conversion.conftest import LENGTHS, Make, field, rows_of, same
 
 SEED = {"layout": "seed"}
@@ -81,7 +81,7 @@ def test_shards_of_the_original_become_columns(golden: Path, tmp_path: Path, nam
 
 
 def test_chosen_episodes_in_their_order(make: Make, tmp_path: Path) -> None:
-    data = make().where("total_steps > 2").take([2, 0])
+    data = make().filter("total_steps > 2")[[2, 0]]
     penstock.convert(data, tmp_path / "out", format="webdataset")
     with penstock.open(tmp_path / "out") as out:
         assert [len(episode) for episode in out] == [4, 3]
@@ -134,7 +134,7 @@ def test_next_observations_are_dropped_only_if_they_say_nothing_new(
     after = np.concatenate([episode.observations[1:] for episode in data])
     after[-1, 0] += 0 if consistent else 1
     after[4, 0] = 7  # of an episode that is not chosen
-    data = make({"next_observations": (field("f4", (3,)), after)}).take([5, 0, 1, 3, 4])
+    data = make({"next_observations": (field("f4", (3,)), after)})[[5, 0, 1, 3, 4]]
     report = penstock.convert(data, tmp_path / "out")
     assert (("left out", "next_observations") in notes(report)) == consistent
     with penstock.open(tmp_path / "out") as out:
@@ -158,7 +158,7 @@ def test_ragged_columns_are_padded_where_they_have_no_place(make: Make, tmp_path
     with penstock.open(tmp_path / "arrow") as arrow:
         same(data, arrow)
     longer = Ragged.from_rows([np.arange(i // 4, dtype="f4") for i in range(sum(LENGTHS))], "f4")
-    data = make({"infos/hits": (field("f4", kind="ragged"), longer)}).take([2])
+    data = make({"infos/hits": (field("f4", kind="ragged"), longer)})[[2]]
     penstock.convert(data, tmp_path / "one", format="minari")
     with penstock.open(tmp_path / "one") as one:
         assert one[0].columns["infos/hits"].shape == (7, 2)  # as wide as the chosen need
@@ -267,7 +267,7 @@ def test_another_conversion_is_refused(make: Make, tmp_path: Path) -> None:
     penstock.convert(make(), tmp_path / "out")
     for data, options, said in (
         (make(seed=1), {}, "another source"),
-        (make().take([1, 0]), {}, "other episodes of it"),
+        (make()[[1, 0]], {}, "other episodes of it"),
         (make(), {"sync": "episode"}, "other options"),
     ):
         with pytest.raises(StateError, match=said):

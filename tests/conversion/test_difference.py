@@ -60,7 +60,7 @@ def test_other_columns_lengths_and_episodes(make: Make) -> None:
 
 def test_a_copy_of_a_copy_counts_once(make: Make) -> None:
     data = make()
-    (found,) = difference(data.take([0, 1, 1]), data.take([1, 0]), match="content")
+    (found,) = difference(data[[0, 1, 1]], data[[1, 0]], match="content")
     assert (found.what, found.episodes) == ("first", (2,))
     with pytest.raises(ArgumentError, match="tolerance"):
         difference(data, data, match="content", tolerance=1.0)

@@ -160,7 +160,7 @@ def test_files_of_others_go_to_every_format(key: str, tmp_path: Path, monkeypatc
     assert target.format in available()
     options = {"split": "val"} if target.format == "rlds" else {}
     with penstock.open(the_one(tmp_path / "native"), format=target.format, **options) as whole:
-        data = whole.take(range(min(3, len(whole))))
+        data = whole[:3]
         refused = {second: why for second in TARGETS if (why := converted(data, second, tmp_path / second))}
     assert set(refused) <= {"minari hdf5", "minari arrow", "seed"}
     for why in refused.values():

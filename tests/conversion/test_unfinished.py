@@ -24,8 +24,8 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli.main import app
 from penstock.errors import DamageWarning, FormatError
+from penstock.formats.base.account import CONVERSION
 from penstock.formats.base.format import recognise
-from penstock.formats.base.unfinished import CONVERSION
 from penstock.formats.columns.compact import compact
 from penstock.formats.columns.retention import Retention
 
@@ -68,9 +68,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     data = penstock.from_arrays(columns, lengths=[3] * EPISODES)
     penstock.convert(data, folder / "general", certificate=False)
-    games = penstock.open(GOLDEN / "lc0/gz").take([0] * EPISODES)
+    games = penstock.open(GOLDEN / "lc0/gz")[[0] * EPISODES]
     penstock.convert(games, folder / "games", format="lc0", certificate=False)
-    drive = penstock.open(GOLDEN / "l5kit/single.zarr").take([0] * EPISODES)
+    drive = penstock.open(GOLDEN / "l5kit/single.zarr")[[0] * EPISODES]
     penstock.convert(drive, folder / "drive", certificate=False)
     return {name: folder / name for name in ("general", "games", "drive")}
 
@@ -193,7 +193,7 @@ def test_a_target_that_is_copied_to_a_url_stays_unfinished(sources: dict[str, Pa
 def test_overwriting_and_finished_targets_have_no_mark(sources: dict[str, Path], tmp_path: Path) -> None:
     for name in ("out", "out.tar"):
         interrupt(sources["general"], tmp_path / name)
-        penstock.convert(penstock.open(sources["general"]).take([1, 2]), tmp_path / name, overwrite=True)
+        penstock.convert(penstock.open(sources["general"])[[1, 2]], tmp_path / name, overwrite=True)
         assert len(penstock.open(tmp_path / name)) == 2
 
 

@@ -244,7 +244,7 @@ def test_functions_of_the_user_raise_what_they_raise() -> None:
 
 
 def numbers() -> penstock.MapDataset:
-    return penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples()
+    return penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps()
 
 
 HUGE: Any = 1 << 80
@@ -253,8 +253,8 @@ ODD: list[Any] = [None, 5.5, "x", [], {}, [[[]]], {"position": []}, float("nan")
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 def test_states_of_any_kind_are_state_errors(odd: Any) -> None:
-    loader = penstock.Loader(numbers(), batch_size=4, threads=0)
-    batched = penstock.Loader(numbers().iterate(2).rebatch(3), threads=0)
+    loader = numbers().loader(batch_size=4, threads=0)
+    batched = penstock.IterDataset.of(numbers(), 2).rebatch(3).loader(threads=0)
     next(iter(batched))
     for taker in (loader, batched):
         good = taker.state_dict()
@@ -276,7 +276,7 @@ def test_an_epoch_that_cannot_begin_there_is_refused_and_leaves_no_trace(epoch: 
     data = penstock.from_arrays({"x": np.arange(60)}, lengths=[10, 20, 5, 25]).sequences()
 
     def fresh() -> penstock.Loader:
-        return penstock.Loader(packed, batch_size=1, threads=0)
+        return packed.loader(batch_size=1, threads=0)
 
     packed = data.shuffle(seed=1).pack(30, repack=True)
     taken = fresh()
@@ -293,7 +293,7 @@ def test_an_epoch_that_cannot_begin_there_is_refused_and_leaves_no_trace(epoch: 
 
 def test_a_wrong_argument_of_loading_stays_a_type_error() -> None:
     with pytest.raises(TypeError, match="speed"):
-        penstock.Loader(numbers(), batch_size=4).load_state_dict({}, speed=3)  # type: ignore[call-arg]
+        numbers().loader(batch_size=4).load_state_dict({}, speed=3)  # type: ignore[call-arg]
 
 
 def test_a_function_that_fails_while_a_state_is_resumed_is_not_blamed_on_the_state() -> None:
@@ -304,7 +304,7 @@ def test_a_function_that_fails_while_a_state_is_resumed_is_not_blamed_on_the_sta
             raise AttributeError("mine")
         return {"x": columns["x"] * 2}
 
-    data = numbers().iterate(4).flat_map(double).rebatch(3)
+    data = penstock.IterDataset.of(numbers(), 4).flat_map(double).rebatch(3)
     iterator = iter(data)
     assert next(iterator)["x"].tolist() == [0, 2, 4]
     state = iterator.state_dict()

@@ -46,13 +46,13 @@ def data() -> penstock.EpisodeDataset:
 
 
 def test_pages_have_elements_of_ours_alone_and_escaped_text(data: penstock.EpisodeDataset) -> None:
-    windows = data.where("total_steps > 3").windows(2, pad="zero").shuffle(seed=3)
+    windows = data.filter("total_steps > 3").windows(2, pad="zero").shuffle(seed=3)
     shown: dict[str, Any] = {
         "EpisodeDataset": data,
         "MapDataset": windows.map(dict),
         "Shuffled": windows.plan,
         "Columns": windows[:3],
-        "Batch": next(iter(penstock.Loader(data.samples(), batch_size=9, threads=0))),
+        "Batch": next(iter(data.steps().loader(batch_size=9, threads=0))),
         "Episode 1": data[1],
     }
     for name, each in shown.items():
@@ -65,7 +65,7 @@ def test_pages_have_elements_of_ours_alone_and_escaped_text(data: penstock.Episo
 
 
 def test_pictures_are_small_and_of_the_first_rows(data: penstock.EpisodeDataset) -> None:
-    batch = data.samples()[:9]
+    batch = data.steps()[:9]
     sources = [a["src"] for tag, a in Reader(batch._repr_html_()).elements if tag == "img"]
     assert len(sources) == ROWS
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(str(sources[2]).split(",")[1]))))
@@ -96,16 +96,16 @@ def test_text_prints_as_text_and_other_bytes_as_numbers(rows: list[bytes], text:
 
 
 def test_datasets_and_loaders_print_their_chain(data: penstock.EpisodeDataset) -> None:
-    windows = data.where("total_steps > 3").windows(2, pad="zero").shuffle(seed=3)
+    windows = data.filter("total_steps > 3").windows(2, pad="zero").shuffle(seed=3)
     chain = "MemorySource(2 episodes) > Where(condition='total_steps > 3') > Windows(length=2, pad='zero')"
     assert f"chain={chain} > Shuffle(seed=3))" in repr(windows)
     assert "> map(builtins.dict, seed=None)" in repr(windows.map(dict))
-    mixed = penstock.mix({"a": data.samples(), "b": data.samples()})
+    mixed = penstock.mix({"a": data.steps(), "b": data.steps()})
     assert "chain=mix(a: MemorySource(2 episodes) > Steps(), b:" in repr(mixed)
-    loader = penstock.Loader(data.samples(), batch_size=4, threads=0, rank=1, world=2)
-    assert repr(loader) == f"Loader({data.samples()!r}, batch_size=4, rank=1, world=2)"
-    stream = data.samples().iterate(4).filter(len).rebatch(2)
-    text = "IterDataset(chain=MemorySource(2 episodes) > Steps() > iterate(4) > filter(builtins.len) > rebatch(2))"
+    loader = data.steps().loader(batch_size=4, threads=0, rank=1, world=2)
+    assert repr(loader) == f"Loader({data.steps()!r}, batch_size=4, rank=1, world=2)"
+    stream = penstock.IterDataset.of(data.steps(), 4).filter(len).rebatch(2)
+    text = "IterDataset(chain=MemorySource(2 episodes) > Steps() > blocks of 4 > filter(builtins.len) > rebatch(2))"
     assert repr(stream) == text
     assert "rebatch(2)" in stream._repr_html_()
     assert repr(data.source).startswith("MemorySource(2 episodes, 20 steps, columns=[")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.data.augment import Augmentation, ColorJitter, GaussianNoise, Layout, RandomCrop, RandomShift
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import ArgumentError, FingerprintWarning, PlanError, SpecError
 from penstock.plan.keys import keys as keys_of
 
@@ -239,21 +240,21 @@ def test_batches_threads_and_ranks_do_not_matter(data: penstock.EpisodeDataset, 
     samples = data.windows(2, pad="zero").shuffle(seed=3).map(augmentation, seed=5)
     expected = samples[:]["o"]
     for size, threads in ((1, 0), (7, 3), (60, 1)):
-        batches = [batch["o"] for batch in penstock.Loader(samples, batch_size=size, threads=threads)]
+        batches = [batch["o"] for batch in samples.loader(batch_size=size, threads=threads)]
         np.testing.assert_array_equal(np.concatenate(batches), expected)
-    shares = [penstock.Loader(samples, 6, rank=rank, world=2, threads=1) for rank in range(2)]
+    shares = [samples.loader(6, rank=rank, world=2, threads=1) for rank in range(2)]
     of_ranks = np.concatenate([batch["o"] for loader in shares for batch in loader])
     assert sorted(map(bytes, of_ranks)) == sorted(map(bytes, expected))
-    second = samples.batch(np.arange(60) + 60)["o"]  # the next epoch: another order and other draws
+    second = planned_samples(samples).at(np.arange(60) + 60)["o"]  # the next epoch: another order and other draws
     assert {bytes(row) for row in second} != {bytes(row) for row in expected}
 
 
 def test_fingerprints(data: penstock.EpisodeDataset) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", FingerprintWarning)
-        one, same, other = (data.samples().map(RandomShift("o", pad=pad), seed=0).fingerprint for pad in (2, 2, 3))
+        one, same, other = (data.steps().map(RandomShift("o", pad=pad), seed=0).fingerprint for pad in (2, 2, 3))
         for each in ALL:
-            assert data.samples().map(each, seed=0).fingerprint not in (one, other) or each == ALL[0]
+            assert data.steps().map(each, seed=0).fingerprint not in (one, other) or each == ALL[0]
     assert one == same != other
 
 

@@ -84,10 +84,10 @@ def test_columns_of_one_shape_are_kept_apart() -> None:
 def test_a_saved_run_continues_with_and_without_the_cache() -> None:
     plain, cached = dataset(), dataset().cached()
     assert cached.source.fingerprint == plain.source.fingerprint
-    first = penstock.Loader(plain.samples().shuffle(seed=1), batch_size=2)
-    second = penstock.Loader(cached.samples().shuffle(seed=1), batch_size=2)
+    first = plain.steps().shuffle(seed=1).loader(batch_size=2)
+    second = cached.steps().shuffle(seed=1).loader(batch_size=2)
     batches = [batch["image"].copy() for batch in first]
-    stopped = penstock.Loader(plain.samples().shuffle(seed=1), batch_size=2)
+    stopped = plain.steps().shuffle(seed=1).loader(batch_size=2)
     next(iter(stopped))
     second.load_state_dict(stopped.state_dict())
     for batch, expected in zip(second, batches[1:], strict=True):
@@ -102,7 +102,7 @@ def test_other_data_are_decoded_again() -> None:
 
 
 def test_chosen_episodes_stay_chosen() -> None:
-    chosen = dataset().where("total_steps > 2").cached("image")
+    chosen = dataset().filter("total_steps > 2").cached("image")
     assert [len(episode) for episode in chosen] == [3, 4]
     np.testing.assert_array_equal(chosen[0].columns["image"], dataset()[1].columns["image"])
 

@@ -10,8 +10,9 @@ import pytest
 import penstock
 from penstock.core.episode import Episode
 from penstock.core.spec import Field, Spec
-from penstock.data.dataset import EpisodeDataset
-from penstock.data.map_dataset import MapDataset
+from penstock.data.dataset import EpisodeDataset, selection_of
+from penstock.data.map_dataset import MapDataset, planned_samples
+from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import PlanError, SpecError, StateError
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.formats.memory import MemorySource
@@ -19,30 +20,32 @@ from penstock.plan import Shuffle, Take, Where
 
 
 def samples(n: int = 10) -> MapDataset:
-    return penstock.from_arrays({"x": np.arange(n), "y": np.arange(n) * 2}, lengths=[n]).samples()
+    return penstock.from_arrays({"x": np.arange(n), "y": np.arange(n) * 2}, lengths=[n]).steps()
 
 
 def test_a_filter_on_values_is_dense():
-    odd = samples().where(lambda c: c["x"] % 2 == 1)
+    odd = samples().filter(lambda c: c["x"] % 2 == 1)
     assert len(odd) == 5
     assert odd[:]["x"].tolist() == [1, 3, 5, 7, 9]
     assert sorted(odd.shuffle(3)[:]["x"].tolist()) == [1, 3, 5, 7, 9]
-    assert len(samples().where(lambda c: c["x"] < 0)) == 0
+    assert len(samples().filter(lambda c: c["x"] < 0)) == 0
 
 
 def test_a_filter_sees_mapped_values_and_keeps_the_first_epochs_order():
     shuffled = samples().shuffle(1).map(lambda c: c.merged({"z": -c["x"]}))
-    kept = shuffled.where(lambda c: c["z"] > -5)
+    kept = shuffled.filter(lambda c: c["z"] > -5)
     assert sorted(kept[:]["z"].tolist()) == [-4, -3, -2, -1, 0]
-    assert kept.batch(np.arange(5))["x"].tolist() == kept.batch(np.arange(5, 10))["x"].tolist()
+    assert (
+        planned_samples(kept).at(np.arange(5))["x"].tolist() == planned_samples(kept).at(np.arange(5, 10))["x"].tolist()
+    )
     with pytest.raises(SpecError, match="expected a condition of 10 bools, got int64"):
-        samples().where(lambda c: c["x"])
+        samples().filter(lambda c: c["x"])
 
 
 def test_two_filters_are_two_datasets():
-    one, other = (samples().where(lambda c, n=n: c["x"] > n) for n in (3, 4))
+    one, other = (samples().filter(lambda c, n=n: c["x"] > n) for n in (3, 4))
     assert one.fingerprint != other.fingerprint
-    assert one.fingerprint == samples().where(lambda c: c["x"] > 3).fingerprint
+    assert one.fingerprint == samples().filter(lambda c: c["x"] > 3).fingerprint
 
 
 def test_taken_rows_are_checked():
@@ -51,11 +54,14 @@ def test_taken_rows_are_checked():
 
 
 def test_chosen_columns_are_part_of_the_fingerprint():
-    assert list(samples().select("y")[:2]) == ["y"]
-    assert samples().select("y").fingerprint != samples().fingerprint
+    assert list(samples().select_columns("y")[:2]) == ["y"]
+    assert samples().select_columns("y").fingerprint != samples().fingerprint
     with pytest.raises(SpecError, match=r"among \['x', 'y'\], got 'z'"):
-        samples().select("z")
-    assert samples().shuffle(1).select("y")[:]["y"].tolist() == samples().select("y").shuffle(1)[:]["y"].tolist()
+        samples().select_columns("z")
+    assert (
+        samples().shuffle(1).select_columns("y")[:]["y"].tolist()
+        == samples().select_columns("y").shuffle(1)[:]["y"].tolist()
+    )
 
 
 def store(path, lengths: list[int]) -> EpisodeDataset:
@@ -68,7 +74,13 @@ def store(path, lengths: list[int]) -> EpisodeDataset:
 
 
 def chain(data: EpisodeDataset) -> MapDataset:
-    return data.where("total_steps > 1").windows(2).shuffle(3).select("rewards").map(lambda c: {"r": c["rewards"]})
+    return (
+        data.filter("total_steps > 1")
+        .windows(2)
+        .shuffle(3)
+        .select_columns("rewards")
+        .map(lambda c: {"r": c["rewards"]})
+    )
 
 
 def test_a_grown_dataset_knows_what_it_was(tmp_path):
@@ -76,24 +88,24 @@ def test_a_grown_dataset_knows_what_it_was(tmp_path):
     expected, fingerprint = before[:]["r"].tolist(), before.fingerprint
     grown = chain(store(tmp_path / "s", [4]))
     assert grown.fingerprint != fingerprint
-    earlier = grown.as_of([3])
+    earlier = planned_samples(grown).as_of([3])
     assert earlier is not None
     assert earlier.fingerprint == fingerprint
-    assert earlier[:]["r"].tolist() == expected
-    assert grown.as_of([2]).fingerprint != fingerprint
+    assert earlier.at(np.arange(len(earlier)))["r"].tolist() == expected
+    assert planned_samples(grown).as_of([2]).fingerprint != fingerprint
     with pytest.raises(StateError, match="at least 9 episodes, got 4"):
-        grown.as_of([9])
+        planned_samples(grown).as_of([9])
 
 
 def test_what_cannot_tell_says_none(tmp_path):
     data = penstock.from_arrays({"x": np.arange(4)}, lengths=[2, 2])
-    assert data.as_of(1) is None
-    assert data.samples().as_of([1]) is None
-    assert data.samples().as_of([2]).fingerprint == data.samples().fingerprint
-    grown = store(tmp_path / "s", [3, 2]).samples()
-    assert grown.where(lambda c: c["rewards"] > 0).as_of([1]) is None
-    assert MapDataset(grown.sources, grown.plan).as_of([1]) is None
-    assert data.choose(Where("id == 1")).samples().apply(Shuffle(1)).as_of([2]) is not None
+    assert selection_of(data).as_of(1) is None
+    assert planned_samples(data.steps()).as_of([1]) is None
+    assert planned_samples(data.steps()).as_of([2]).fingerprint == data.steps().fingerprint
+    grown = store(tmp_path / "s", [3, 2]).steps()
+    assert planned_samples(grown.filter(lambda c: c["rewards"] > 0)).as_of([1]) is None
+    assert PlannedSamples(grown.sources, grown.plan).as_of([1]) is None
+    assert planned_samples(data.apply(Where("id == 1")).steps().apply(Shuffle(1))).as_of([2]) is not None
 
 
 @pytest.fixture
@@ -142,12 +154,12 @@ def stored() -> EpisodeDataset:
 )
 def test_stored_columns_of_episodes_choose_episodes(columns_read, condition, chosen, read):
     data = stored()
-    assert data.where(condition).table()["id"].tolist() == chosen
+    assert data.filter(condition).table()["id"].tolist() == chosen
     assert set(columns_read) == read
-    kept = data.where("total_steps > 2").where(condition)
+    kept = data.filter("total_steps > 2").filter(condition)
     assert kept.table()["id"].tolist() == [e for e in chosen if e]
     whole = data.curated(penstock.Curation.of(data.source))
-    assert whole.where(condition).table()["id"].tolist() == chosen
+    assert whole.filter(condition).table()["id"].tolist() == chosen
 
 
 def test_conditions_on_stored_columns_that_cannot_be(columns_read):
@@ -155,39 +167,39 @@ def test_conditions_on_stored_columns_that_cannot_be(columns_read):
     for condition, message in {
         "task": "compare text with ==",
         "success == 'pick'": "a column of text to compare with 'pick', got 'success'",
-        "tusk == 'pick'": "a column of episodes among .*'task'.*got 'tusk'",
-        "x > 3": "a column of episodes",
+        "tusk == 'pick'": "a column among .*'task'.*got 'tusk'",
+        "x > 3": "a column among",
         "goal > 1": r"one boolean an episode \(3\), got bool\[3, 2\]",
     }.items():
         with pytest.raises(PlanError, match=message):
-            data.where(condition)
+            data.filter(condition)
 
 
 def test_weights_of_episodes_may_be_a_stored_column():
-    drawn = stored().samples().weighted("success", by="episode", epoch_length=14)[:]["x"]
+    drawn = stored().steps().weighted("success", by="episode", epoch_length=14)[:]["x"]
     assert sorted(set(drawn.tolist())) == [0, 1, 5, 6, 7, 8, 9]
 
 
 def test_a_filter_of_samples_reads_the_columns_that_it_uses(columns_read):
-    windows = stored().windows(3, pad="zero").select("x", "image", "success")
-    whole = windows.where(lambda c: c["mask"].all(axis=1))
+    windows = stored().windows(3, pad="zero").select_columns("x", "image", "success")
+    whole = windows.filter(lambda c: c["mask"].all(axis=1))
     assert columns_read == []
     assert len(whole) == 4
-    assert len(windows.where(lambda c: c["x"].sum(axis=1) > 20)) == 2
+    assert len(windows.filter(lambda c: c["x"].sum(axis=1) > 20)) == 2
     assert set(columns_read) == {"x"}
     columns_read.clear()
-    mapped = windows.map(lambda c: {"y": c["x"][:, 0]}).where(lambda c: c["y"] > 8)
+    mapped = windows.map(lambda c: {"y": c["x"][:, 0]}).filter(lambda c: c["y"] > 8)
     assert set(columns_read) == {"x", "image", "success"}  # a function may need them all
     assert mapped[:]["y"].tolist() == [9.0]
     with pytest.raises(KeyError, match="did you mean 'image'"):
-        windows.where(lambda c: c["imag"])
+        windows.filter(lambda c: c["imag"])
 
 
 def test_derived_outputs_may_be_selected():
     windows = stored().windows(2, pad="zero")
     for names in (("mask",), ("x", "mask"), ("mask", "image")):
-        assert set(windows.select(*names)[:3]) == {*names, "mask"}
-    assert windows.select("mask")[:3]["mask"].tolist() == windows[:3]["mask"].tolist()
-    assert sum(batch.n for batch in penstock.Loader(windows.select("mask"), 3)) == 10
-    packs = stored().sequences().select("x").pack(6)
-    assert set(packs.select("segment_ids")[:]) == {"segment_ids", "positions"}
+        assert set(windows.select_columns(*names)[:3]) == {*names, "mask"}
+    assert windows.select_columns("mask")[:3]["mask"].tolist() == windows[:3]["mask"].tolist()
+    assert sum(batch.n for batch in windows.select_columns("mask").loader(3)) == 10
+    packs = stored().sequences().select_columns("x").pack(6)
+    assert set(packs.select_columns("segment_ids")[:]) == {"segment_ids", "positions"}

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.data.curation import Curation, default_path
+from penstock.data.dataset import selection_of
 from penstock.data.episode_marks import EpisodeMarks
 from penstock.errors import ArgumentError, FormatError, PlanError, StateError
 from penstock.formats.base.format import named
@@ -82,12 +83,12 @@ def test_random_changes_are_what_a_dict_says(tmp_path_factory: pytest.TempPathFa
     assert curated.table()["id"].tolist() == kept
     np.testing.assert_array_equal(curated.table()["rating"], [model[e].rating or np.nan for e in kept])
     for tag in TAGS:
-        has = curated.where(f"{tag!r} in tags").episodes.index.tolist()
+        has = curated.filter(f"{tag!r} in tags").episodes.index.tolist()
         assert has == [e for e in kept if tag in model[e].tags]
-        without = curated.where(f"{tag!r} not in spans or {tag!r} in tags").episodes.index.tolist()
+        without = curated.filter(f"{tag!r} not in spans or {tag!r} in tags").episodes.index.tolist()
         assert without == [e for e in kept if tag in model[e].tags or tag not in {s[2] for s in model[e].spans}]
-    assert curated.where("rating >= 3").episodes.index.tolist() == [e for e in kept if (model[e].rating or 0) >= 3]
-    again = data.take(kept[::-1]).curated(curation)
+    assert curated.filter("rating >= 3").episodes.index.tolist() == [e for e in kept if (model[e].rating or 0) >= 3]
+    again = data[kept[::-1]].curated(curation)
     assert again.table()["id"].tolist() == kept[::-1]
 
 
@@ -150,7 +151,7 @@ def test_changed_datasets_are_refused_and_appended_ones_accepted(dataset: Path, 
     written(dataset, [6, 7], append=True)
     with penstock.open(dataset, curation=file) as data:
         assert data.table()["id"].tolist() == [0, 2, 3, 4, 5, 6]
-        assert data.as_of(5).table()["id"].tolist() == [0, 2, 3, 4]  # type: ignore[union-attr]
+        assert selection_of(data).as_of(5).episodes.table()["id"].tolist() == [0, 2, 3, 4]  # type: ignore[union-attr]
         written(dataset, [8], append=True)
         assert data.refresh().table()["id"].tolist() == [0, 2, 3, 4, 5, 6, 7]
     other = written(tmp_path / "other", [2, 2, 3, 4, 5])
@@ -173,12 +174,12 @@ def test_marks_but_not_notes_are_in_the_fingerprint(dataset: Path) -> None:
             curation = Curation.of(data.source)
             curation[1] = marks
             curation[4] = EpisodeMarks(rating=1 if later else None)
-            return data.take([0, 1, 2]).curated(curation).windows(1).shuffle(seed=0).fingerprint
+            return data[[0, 1, 2]].curated(curation).windows(1).shuffle(seed=0).fingerprint
 
         first = fingerprint(base)
         assert fingerprint(base) == first == fingerprint(replace(base, note="why")) == fingerprint(base, later=True)
         others = {
-            data.take([0, 1, 2]).windows(1).shuffle(seed=0).fingerprint,
+            data[[0, 1, 2]].windows(1).shuffle(seed=0).fingerprint,
             fingerprint(replace(base, tags=frozenset({"bad"}))),
             fingerprint(replace(base, rating=4)),
             fingerprint(replace(base, excluded=True)),
@@ -190,7 +191,7 @@ def test_marks_but_not_notes_are_in_the_fingerprint(dataset: Path) -> None:
 
 def test_a_saved_run_is_refused_with_other_marks(dataset: Path) -> None:
     def loader(file: Path) -> penstock.Loader:
-        return penstock.Loader(penstock.open(dataset, curation=file).samples().shuffle(seed=1), batch_size=2, threads=0)
+        return penstock.open(dataset, curation=file).steps().shuffle(seed=1).loader(batch_size=2, threads=0)
 
     first = loader(edited(dataset, e0=EpisodeMarks(excluded=True)))
     batches = iter(first)
@@ -210,7 +211,7 @@ def test_derived_columns_keep_the_curation(dataset: Path) -> None:
         assert longer.table()["id"].tolist() == [0, 2, 3, 4]
         again = penstock.EpisodeDataset(longer.source).curated(Curation.read(default_path(dataset)))
         assert again[1].columns["twice"].tolist() == [6.0, 8.0, 10.0]
-        assert "Curation(1 of 5 episodes marked)" in data.chain[1]
+        assert "Curation(1 of 5 episodes marked)" in selection_of(data).chain[1]
 
 
 def test_convert_leaves_out_what_is_excluded(dataset: Path, tmp_path: Path, call: Call) -> None:  # noqa: F811
@@ -226,13 +227,13 @@ def test_convert_leaves_out_what_is_excluded(dataset: Path, tmp_path: Path, call
 def test_questions_without_a_curation() -> None:
     data = memory()
     with pytest.raises(PlanError, match="curation="):
-        data.where("'good' in tags")
+        data.filter("'good' in tags")
     curated = data.curated(Curation.of(data.source))
-    assert len(curated.where("'good' not in tags")) == EPISODES
-    assert len(curated.where("'good' in tags")) == 0
+    assert len(curated.filter("'good' not in tags")) == EPISODES
+    assert len(curated.filter("'good' in tags")) == 0
     for wrong in ("'good' in words", "'good' in 'tags'", "1 in tags", "'a' < tags", "'a' in tags in tags", "tags > 1"):
         with pytest.raises(PlanError):
-            curated.where(wrong)
+            curated.filter(wrong)
     with pytest.raises(PlanError, match="rating"):
         curated.curated(Curation.of(data.source)).table()
 

@@ -23,6 +23,7 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Field, Spec
 from penstock.data import derived_values
+from penstock.data.dataset import selection_of
 from penstock.data.derived import DerivedSource
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.derived_values import MemoryValues, StoredValues
@@ -115,14 +116,14 @@ def with_stored(data: penstock.EpisodeDataset, name: str, values: np.ndarray) ->
 
 
 PLANS: dict[str, Callable[[penstock.EpisodeDataset], penstock.MapDataset]] = {
-    "samples": lambda data: data.samples(next_observations=True),
+    "samples": lambda data: data.transitions(),
     "windows": lambda data: data.windows(3).shuffle(1),
     "padded": lambda data: data.windows(4, past=2, pad="repeat", columns={"x": ("double", -1, 2)}),
     "pairs": lambda data: data.pairs(),
     "sequences": lambda data: data.sequences(),
-    "packs": lambda data: data.sequences().select("double", "rewards").pack(32).shuffle(3),
-    "mixes": lambda data: penstock.mix({"a": data.samples(), "b": data.samples()}, {"a": 2, "b": 1}, stop=40),
-    "chosen": lambda data: data.where("total_steps > 1").split(0.5, 0.5, seed=2)[0].windows(2),
+    "packs": lambda data: data.sequences().select_columns("double", "rewards").pack(32).shuffle(3),
+    "mixes": lambda data: penstock.mix({"a": data.steps(), "b": data.steps()}, {"a": 2, "b": 1}, stop=40),
+    "chosen": lambda data: data.filter("total_steps > 1").split(0.5, 0.5, seed=2)[0].windows(2),
     "shard": lambda data: data.windows(2).shard(1, 2).repeat(2),
 }
 
@@ -163,18 +164,18 @@ def test_a_number_or_a_row_for_each_episode(small_ranges: None) -> None:
     derived = data.with_column("sum", lambda e: e.rewards.sum(), "episode")
     derived = derived.with_column("mean", lambda e: e.observations.mean(axis=0), "episode")
     sums = [e.rewards.sum() for e in data]
-    assert derived.samples()[:]["sum"].tolist() == [sums[0]] * 3 + [sums[1]] + [sums[2]] * 2
+    assert derived.steps()[:]["sum"].tolist() == [sums[0]] * 3 + [sums[1]] + [sums[2]] * 2
     assert derived.source.spec["mean"].shape == (2,)
     assert derived.table()["sum"].tolist() == sums
     assert "mean" not in derived.table()
-    assert len(derived.where("sum >= 0")) == sum(s >= 0 for s in sums)
+    assert len(derived.filter("sum >= 0")) == sum(s >= 0 for s in sums)
 
 
 def test_a_column_can_use_a_derived_column() -> None:
     data = dataset([4, 2]).with_column("double", double)
     derived = data.with_column("more", lambda e: e.columns["double"] + 1)
-    assert derived.samples()[:]["more"].tolist() == (data.samples()[:]["rewards"] * 2 + 1).tolist()
-    assert derived.chain[1:] == (f"with_column('double', {__name__}.double)", repr(derived.source.column))
+    assert derived.steps()[:]["more"].tolist() == (data.steps()[:]["rewards"] * 2 + 1).tolist()
+    assert selection_of(derived).chain[1:] == (f"with_column('double', {__name__}.double)", repr(derived.source.column))
 
 
 class Recording(MemorySource):
@@ -199,15 +200,15 @@ def test_only_the_columns_that_the_function_uses_are_read(small_ranges: None) ->
     data = recording(dataset([4, 2, 5, 3]))
     derived = data.with_column("double", lambda e: e.rewards * len(e))
     assert derived.source.base.reads == ["rewards"]
-    derived.samples().select("double")[:]
+    derived.steps().select_columns("double")[:]
     assert set(derived.source.base.reads) == {"rewards"}
 
 
 def test_a_function_may_use_other_columns_for_some_episodes(small_ranges: None) -> None:
     data = dataset([2, 3, 1])
     derived = data.with_column("x", lambda e: e.rewards if e.id == 0 else e.actions * 1.0)
-    rewards, actions = (data.samples()[:][path] for path in ("rewards", "actions"))
-    assert derived.samples()[:]["x"].tolist() == [*rewards[:2], *actions[2:]]
+    rewards, actions = (data.steps()[:][path] for path in ("rewards", "actions"))
+    assert derived.steps()[:]["x"].tolist() == [*rewards[:2], *actions[2:]]
 
 
 def test_values_are_computed_once_and_only_where_they_are_read(small_ranges: None) -> None:
@@ -221,9 +222,9 @@ def test_values_are_computed_once_and_only_where_they_are_read(small_ranges: Non
     assert calls == [0]
     derived[7]
     assert calls == [0, 7]
-    derived.take([3]).samples()[:]
+    derived[[3]].steps()[:]
     assert sorted(calls[2:]) == [3]
-    samples = derived.samples()
+    samples = derived.steps()
     samples[:], samples[:]
     assert sorted(calls[3:]) == [e for e in range(12) if e != 3]
     derived[7], list(derived)
@@ -269,23 +270,23 @@ def test_results_that_do_not_fit_are_refused_at_once(fn: Any, align: Any, messag
 def test_results_that_do_not_fit_are_refused_when_read(fn: Any, error: Any, message: str, memory: int | None) -> None:
     derived = dataset([3, 3, 3]).with_column("x", fn, memory=memory)
     with pytest.raises(error, match=message):
-        derived.samples()[:]
+        derived.steps()[:]
     with pytest.raises(error, match=message):
-        derived.samples()[:]
+        derived.steps()[:]
 
 
 def test_an_error_leaves_the_ranges_that_were_computed(small_ranges: None) -> None:
     derived = dataset([4] * 6).with_column("x", lambda e: e.rewards if e.id != 4 else None)
     with pytest.raises(SpecError, match="episode 4"):
-        derived.samples()[:]
-    assert derived.take([0, 1, 2, 3, 5]).samples()[:].n == 20
+        derived.steps()[:]
+    assert derived[[0, 1, 2, 3, 5]].steps()[:].n == 20
 
 
 def test_a_given_dtype_converts_values_of_the_same_kind() -> None:
     derived = dataset([3, 2]).with_column("x", lambda e: e.rewards, dtype="f4")
-    assert derived.samples()[:]["x"].dtype == np.float32
+    assert derived.steps()[:]["x"].dtype == np.float32
     with pytest.raises(SpecError, match="as int64, got float64"):
-        dataset([3]).with_column("x", lambda e: e.rewards, dtype="i8").samples()[:]
+        dataset([3]).with_column("x", lambda e: e.rewards, dtype="i8").steps()[:]
 
 
 def test_an_empty_dataset_needs_dtype_and_shape() -> None:
@@ -293,7 +294,7 @@ def test_an_empty_dataset_needs_dtype_and_shape() -> None:
     data = penstock.EpisodeDataset(empty)
     with pytest.raises(SpecError, match="give dtype= and shape="):
         data.with_column("x", double)
-    assert len(data.with_column("x", double, dtype="f4", shape=()).samples()) == 0
+    assert len(data.with_column("x", double, dtype="f4", shape=()).steps()) == 0
 
 
 @pytest.mark.parametrize("name", ["rewards", "observations/x", "", "a//b", 3])
@@ -336,23 +337,23 @@ def test_the_fingerprint_covers_data_function_and_field() -> None:
 
 def test_chosen_episodes_stay_chosen() -> None:
     data = dataset([5, 1, 8, 3, 2, 7])
-    chosen = data.where("total_steps > 1").split(0.5, 0.5, seed=4)[1]
+    chosen = data.filter("total_steps > 1").split(0.5, 0.5, seed=4)[1]
     derived = chosen.with_column("double", double)
     assert derived.episodes.index.tolist() == chosen.episodes.index.tolist()
-    later = data.with_column("double", double).where("total_steps > 1").split(0.5, 0.5, seed=4)[1]
+    later = data.with_column("double", double).filter("total_steps > 1").split(0.5, 0.5, seed=4)[1]
     assert derived.episodes.fingerprint == later.episodes.fingerprint
     assert derived[0].columns["double"].tolist() == (chosen[0].rewards * 2).tolist()
 
 
 def test_batches_of_a_loader_and_a_state_that_resumes(small_ranges: None) -> None:
     windows = dataset([9] * 20).with_column("double", double).windows(4).shuffle(0)
-    loader = penstock.Loader(windows, batch_size=8, threads=2)
+    loader = windows.loader(batch_size=8, threads=2)
     batches = [batch["double"].copy() for _, batch in zip(range(4), loader, strict=False)]
     state = loader.state_dict()
     loader.load_state_dict(state)  # a loop that was left early is not continued otherwise
     rest = [batch["double"].copy() for batch in loader]
-    again = penstock.Loader(
-        dataset([9] * 20).with_column("double", double, memory=0).windows(4).shuffle(0), batch_size=8, threads=0
+    again = (
+        dataset([9] * 20).with_column("double", double, memory=0).windows(4).shuffle(0).loader(batch_size=8, threads=0)
     )
     again.load_state_dict(state)
     assert [b.tolist() for b in again_batches(again)] == [b.tolist() for b in rest]
@@ -370,7 +371,7 @@ def test_many_threads_compute_each_range_once(small_ranges: None) -> None:
         calls.append(episode.id)
         return episode.rewards
 
-    samples = dataset([4] * 50).with_column("x", counted, version=1, dtype="f8", shape=()).samples()
+    samples = dataset([4] * 50).with_column("x", counted, version=1, dtype="f8", shape=()).steps()
     threads = [threading.Thread(target=lambda: samples[:]) for _ in range(6)]
     for thread in threads:
         thread.start()
@@ -384,19 +385,19 @@ def test_a_pickled_source_reads_the_same(memory: int | None) -> None:
     source = dataset([3, 2]).with_column("double", double, memory=memory).source
     again = pickle.loads(pickle.dumps(source))
     assert (again.fingerprint, again.spec) == (source.fingerprint, source.spec)
-    values = [penstock.EpisodeDataset(s).samples()[:]["double"].tolist() for s in (source, again)]
+    values = [penstock.EpisodeDataset(s).steps()[:]["double"].tolist() for s in (source, again)]
     assert values[0] == values[1]
 
 
 def test_a_forked_process_computes_what_is_missing(small_ranges: None) -> None:
     derived = dataset([4] * 10).with_column("double", double)
-    derived.take([0, 1]).samples()[:]
+    derived[[0, 1]].steps()[:]
     child = os.fork()
     if child == 0:
-        batch = derived.samples()[:]
+        batch = derived.steps()[:]
         os._exit(int(batch["double"].tolist() != (batch["rewards"] * 2).tolist()))
     assert os.waitpid(child, 0)[1] == 0
-    batch = derived.samples()[:]
+    batch = derived.steps()[:]
     assert batch["double"].tolist() == (batch["rewards"] * 2).tolist()
 
 
@@ -413,20 +414,20 @@ def growing(path: Path, lengths: Sequence[int]) -> None:
 def test_appended_episodes_are_computed_after_a_refresh(tmp_path: Path, memory: int | None, small_ranges: None) -> None:
     growing(tmp_path / "store", [4, 3, 5])
     data = penstock.open(tmp_path / "store")
-    derived = data.where("total_steps > 3").with_column("double", double, memory=memory)
-    before = derived.samples()
+    derived = data.filter("total_steps > 3").with_column("double", double, memory=memory)
+    before = derived.steps()
     values = before[:]["double"].tolist()
     growing(tmp_path / "store", [6, 2])
     assert before[:]["double"].tolist() == values
     everything = derived.refresh()
-    batch = everything.samples()[:]
+    batch = everything.steps()[:]
     assert batch.n == 20
     assert batch["double"].tolist() == (batch["rewards"] * 2).tolist()
     assert before[:]["double"].tolist() == values
-    earlier = everything.where("total_steps > 3").as_of(3)
+    earlier = selection_of(everything.filter("total_steps > 3")).as_of(3)
     assert earlier is not None
     assert earlier.episodes.fingerprint == derived.episodes.fingerprint
-    late = data.where("total_steps > 3").with_column("double", double)
+    late = data.filter("total_steps > 3").with_column("double", double)
     assert late.episodes.fingerprint == derived.episodes.fingerprint
     assert len(late) == len(derived)
 
@@ -440,9 +441,9 @@ def test_known_values_are_kept_when_a_source_grows(tmp_path: Path, small_ranges:
 
     growing(tmp_path / "store", [8] * 6)
     derived = penstock.open(tmp_path / "store").with_column("x", counted, version=1, dtype="f8", shape=())
-    derived.samples()[:]
+    derived.steps()[:]
     growing(tmp_path / "store", [8] * 3)
-    derived.refresh().samples()[:]
+    derived.refresh().steps()[:]
     assert sorted(calls[:6]) == list(range(6))
     assert set(calls[6:]) <= {5, 6, 7, 8}  # the last range of before has other bounds now
 
@@ -465,7 +466,7 @@ def test_large_columns_go_to_the_cache_and_are_found_again(cache: Path, small_ra
     assert isinstance(one.source._values._current(), MemoryValues)
     for name in ("x", "another_name"):
         derived = data.with_column(name, counted, version=1, memory=8 * 40 - 1, dtype="f8", shape=())
-        assert derived.samples()[:][name].tolist() == data.samples()[:]["rewards"].tolist()
+        assert derived.steps()[:][name].tolist() == data.steps()[:]["rewards"].tolist()
     assert sorted(calls) == [0, *range(10)]
     assert len(list((cache / "derived").iterdir())) == 1
     assert derived[3].columns["another_name"].tolist() == data[3].rewards.tolist()
@@ -475,11 +476,11 @@ def test_large_columns_go_to_the_cache_and_are_found_again(cache: Path, small_ra
 
 def test_a_cache_that_is_damaged_is_computed_again(cache: Path, small_ranges: None) -> None:
     data = dataset([4] * 10)
-    data.with_column("x", double, memory=0).samples()[:]
+    data.with_column("x", double, memory=0).steps()[:]
     for file in (cache / "derived").rglob("spec.json"):
         file.write_text("{")
     derived = data.with_column("x", double, memory=0)
-    assert derived.samples()[:]["x"].tolist() == (data.samples()[:]["rewards"] * 2).tolist()
+    assert derived.steps()[:]["x"].tolist() == (data.steps()[:]["rewards"] * 2).tolist()
 
 
 def test_a_full_disk_is_told_and_the_work_goes_on_later(
@@ -503,9 +504,9 @@ def test_a_full_disk_is_told_and_the_work_goes_on_later(
     with monkeypatch.context() as patch:
         patch.setattr(ColumnsWriter, "write", full)
         with pytest.raises(OSError, match="no space for the 320 bytes of column 'x'; set PENSTOCK_CACHE"):
-            derived.samples()[:]
+            derived.steps()[:]
     calls.clear()
-    assert derived.samples()[:]["x"].tolist() == derived.samples()[:]["rewards"].tolist()
+    assert derived.steps()[:]["x"].tolist() == derived.steps()[:]["rewards"].tolist()
     assert sorted(calls) == list(range(sum(written) // 4, 10))
 
 
@@ -533,7 +534,7 @@ data = penstock.from_arrays({"rewards": np.arange(40.0)}, [4] * 10)
 derived = data.with_column("x", lambda e: e.rewards * 2, version=1, dtype="f8", shape=(), memory=0)
 for name in names:
     setattr(os, name, counted(name))
-values = derived.samples()[:]["x"].tolist()
+values = derived.steps()[:]["x"].tolist()
 for name in names:
     setattr(os, name, real[name])
 print(calls, values == (np.arange(40.0) * 2).tolist())
@@ -567,11 +568,11 @@ def test_columns_that_were_not_used_for_long_leave_the_cache(
     data = dataset([4] * 10)
     first, second = (data.with_column("x", double, version=v, memory=0) for v in (1, 2))
     for i, derived in enumerate((first, second)):
-        derived.samples()[:]
+        derived.steps()[:]
         os.utime(stored(derived).folder, (i, i))
     second.close()
     monkeypatch.setattr(derived_values, "LIMIT", 0)
-    data.with_column("x", double, version=3, memory=0).samples()[:]
+    data.with_column("x", double, version=3, memory=0).steps()[:]
     assert stored(first).folder.exists()  # in use
     assert not stored(data.with_column("x", double, version=2, memory=0)).folder.exists()
 
@@ -579,5 +580,5 @@ def test_columns_that_were_not_used_for_long_leave_the_cache(
 def test_converting_a_dataset_stores_its_derived_columns(tmp_path: Path) -> None:
     data = dataset([4, 2]).with_column("double", double)
     penstock.convert(data, tmp_path / "store")
-    found = penstock.open(tmp_path / "store").samples()[:]
+    found = penstock.open(tmp_path / "store").steps()[:]
     assert found["double"].tolist() == (found["rewards"] * 2).tolist()

@@ -80,7 +80,7 @@ def test_every_way_to_cut_samples_reads_what_is_left(excluded: dict[int, list[tu
         np.testing.assert_array_equal(episode.observations, expected)
     if not parts:
         return
-    assert curated.samples()[:]["rewards"].tolist() == [row for rows in steps for row in rows]
+    assert curated.steps()[:]["rewards"].tolist() == [row for rows in steps for row in rows]
     windows = [rows[t : t + 3] for rows in steps for t in range(len(rows) - 2)]
     assert not windows or curated.windows(3)[:]["rewards"].tolist() == windows
     pairs = [rows[t : t + 2] for rows in steps for t in range(len(rows) - 1)]
@@ -91,7 +91,7 @@ def test_every_way_to_cut_samples_reads_what_is_left(excluded: dict[int, list[tu
     ]
     packed = curated.sequences().pack(16)[:]
     assert sorted(packed["rewards"][packed["segment_ids"] > 0].tolist()) == [row for rows in steps for row in rows]
-    following = curated.samples(next_observations=True)[:]["next_observations"].tolist()
+    following = curated.transitions()[:]["next_observations"].tolist()
     assert following == [AFTER + int(offset[e]) + e + t + 1 for e, a, b in parts for t in range(a, b)]
     if excluded:
         assert curated.episodes.fingerprint != data.curated(Curation.of(data.source)).episodes.fingerprint
@@ -118,8 +118,8 @@ def test_statistics_goals_splits_and_curations_of_curations() -> None:
         assert sum(len(part) for part in parts) == len(curated)
     again = curated.curated(curation_of(data, {4: [(8, 9)]}))
     assert again.episodes.length[again.episodes.index == 4].tolist() == [4, 1, 2]
-    assert curated.where("total_steps == 4").table()["id"].tolist() == [4]
-    returns = curated.with_column("returns", penstock.returns_to_go(1.0)).where("id == 3")
+    assert curated.filter("total_steps == 4").table()["id"].tolist() == [4]
+    returns = curated.with_column("returns", penstock.returns_to_go(1.0)).filter("id == 3")
     assert returns[0].columns["returns"][0] == data[3].rewards.sum()  # of the stored episode
 
 

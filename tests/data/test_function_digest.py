@@ -43,7 +43,7 @@ def defined(text: str, **names: Any) -> Any:
 
 
 def numbers() -> MapDataset:
-    return penstock.from_arrays({"x": np.arange(12.0)}, lengths=[5, 7]).samples()
+    return penstock.from_arrays({"x": np.arange(12.0)}, lengths=[5, 7]).steps()
 
 
 CHANGES: dict[str, tuple[str, str]] = {
@@ -201,7 +201,7 @@ def _environment(seed: int) -> dict[str, str]:
 
 def test_a_state_is_refused_after_a_change() -> None:
     def loader(mean: float, version: str | None = None) -> penstock.Loader:
-        return penstock.Loader(numbers().map(lambda c: {"x": c["x"] - mean}, version=version), 4)
+        return numbers().map(lambda c: {"x": c["x"] - mean}, version=version).loader(4)
 
     state = json.loads(json.dumps(loader(0).state_dict()))
     loader(0).load_state_dict(state)
@@ -219,11 +219,11 @@ def test_every_function_that_a_fingerprint_knows_is_covered() -> None:
         return [
             mapped.fingerprint,
             penstock.mix([mapped, numbers()], [1, 1]).shuffle(0).fingerprint,
-            numbers().iterate(4).filter(lambda c: c["x"] > mean).fingerprint,
-            numbers().iterate(4).flat_map(lambda c: {"x": c["x"] - mean}).rebatch(2).fingerprint,
-            mapped.iterate(4).fingerprint,
+            penstock.IterDataset.of(numbers(), 4).filter(lambda c: c["x"] > mean).fingerprint,
+            penstock.IterDataset.of(numbers(), 4).flat_map(lambda c: {"x": c["x"] - mean}).rebatch(2).fingerprint,
+            penstock.IterDataset.of(mapped, 4).fingerprint,
             penstock.measure(numbers(), lambda c: {"x": c["x"] - mean}, progress=False).source.fingerprint,
-            numbers().where(lambda c: c["x"] >= mean).fingerprint,
+            numbers().filter(lambda c: c["x"] >= mean).fingerprint,
         ]
 
     one, same, other = fingerprints(3), fingerprints(3), fingerprints(4)

@@ -18,7 +18,7 @@ import penstock
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Field, Spec
 from penstock.data.dataset import EpisodeDataset
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.formats.memory import MemorySource
 from penstock.plan.schedule import Schedule
 from penstock.plan.weights import shares
@@ -51,14 +51,14 @@ def test_every_case_has_its_test():
 
 @pytest.mark.parametrize("n", CASES["shuffle-not-a-permutation"]["n"])
 def test_case_shuffle_not_a_permutation(n):
-    order = penstock.from_arrays({"x": np.arange(n)}, [n]).samples().shuffle(0)[:]["x"]
+    order = penstock.from_arrays({"x": np.arange(n)}, [n]).steps().shuffle(0)[:]["x"]
     assert np.array_equal(np.sort(order), np.arange(n))
 
 
 def test_case_window_shuffle_tail():
     case = CASES["window-shuffle-tail"]
     for seed in range(200):
-        data = penstock.from_arrays({"x": np.arange(case["n"])}, [case["n"]]).samples()
+        data = penstock.from_arrays({"x": np.arange(case["n"])}, [case["n"]]).steps()
         order = data.shuffle(seed, block=1, pool=case["window"])[:]["x"]
         assert sorted(order.tolist()) == list(range(case["n"]))
 
@@ -80,8 +80,8 @@ def test_case_concat_then_split_positions(positions, second):
 
 def test_case_sparse_mix_rate():
     weights = CASES["sparse-mix-rate"]["weights"]
-    data = penstock.from_arrays({"x": np.arange(1000)}, [1000]).samples()
-    filtered = data.where(lambda c: c["x"] % 10 == 0)
+    data = penstock.from_arrays({"x": np.arange(1000)}, [1000]).steps()
+    filtered = data.filter(lambda c: c["x"] % 10 == 0)
     mixed = penstock.mix([data, filtered, data], weights).shuffle(3)
     counts = np.bincount(mixed[np.random.default_rng(0).permutation(len(mixed))]["source"])
     assert np.all(np.abs(counts - len(mixed) * np.array(weights)) < 1)
@@ -98,10 +98,12 @@ def test_case_float_weights_quantised():
 def test_case_packer_state_shared_between_iterators():
     case = CASES["packer-state-shared-between-iterators"]
     packs = documents(case["lengths"]).pack(case["feature_length"], method="first_fit", open_bins=2)
-    abandoned = iter(packs.iterate(1))
+    abandoned = iter(penstock.IterDataset.of(packs, 1))
     next(abandoned)
-    assert [b["tokens"].tolist() for b in packs.iterate(1)] == [b["tokens"].tolist() for b in packs.iterate(1)]
-    assert sorted(t for b in packs.iterate(2) for t in used(b)) == list(range(1, 13))
+    assert [b["tokens"].tolist() for b in penstock.IterDataset.of(packs, 1)] == [
+        b["tokens"].tolist() for b in penstock.IterDataset.of(packs, 1)
+    ]
+    assert sorted(t for b in penstock.IterDataset.of(packs, 2) for t in used(b)) == list(range(1, 13))
 
 
 def test_case_preset_packer_shared_between_tasks():
@@ -128,11 +130,11 @@ def test_case_noam_map_drops_tokens():
 
 def test_case_slice_and_queue_not_checkpointable():
     packs = documents([5, 9, 2, 7]).pack(4, method="concat_split")
-    iterator = iter(packs.iterate(1))
+    iterator = iter(penstock.IterDataset.of(packs, 1))
     first = [next(iterator) for _ in range(2)]
     state = json.loads(json.dumps(iterator.state_dict()))
     rest = [b["tokens"].tolist() for b in iterator]
-    again = iter(packs.iterate(1))
+    again = iter(penstock.IterDataset.of(packs, 1))
     again.load_state_dict(state)
     assert [b["tokens"].tolist() for b in again] == rest
     assert len(first) + len(rest) == len(packs)
@@ -151,7 +153,7 @@ def test_case_pad_id_leaks_into_segment_ids():
 def test_case_iter_repeat_replays_the_same_packs(repack):
     lengths = np.random.default_rng(0).integers(1, 9, 200).tolist()
     packs = documents(lengths).shuffle(1).pack(16, repack=repack).shuffle(2)
-    epochs = [packs.batch(np.arange(packs.plan.start(e), packs.plan.start(e + 1))) for e in range(3)]
+    epochs = [planned_samples(packs).at(np.arange(packs.plan.start(e), packs.plan.start(e + 1))) for e in range(3)]
     for batch in epochs:  # no pack spans two epochs: each has every token once
         assert sorted(used(batch)) == list(range(1, sum(lengths) + 1))
     rows = [{tuple(row) for row in batch["tokens"].tolist()} for batch in epochs]

@@ -25,7 +25,7 @@ SIZES = np.array([3, 0, 5, 1, 0, 0, 7, 2, 4, 0])
 
 
 def numbers(n: int = 10):
-    return penstock.from_arrays({"n": np.arange(n), "size": SIZES[:n]}, lengths=[n]).samples()
+    return penstock.from_arrays({"n": np.arange(n), "size": SIZES[:n]}, lengths=[n]).steps()
 
 
 def words(columns: Columns) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def span(start: int, length: int) -> Selection:
 
 def test_every_record_is_an_episode() -> None:
     data = measure(numbers(), words, block=3)
-    assert (len(data), data.steps) == (10, 10)
+    assert (len(data), data.total_steps) == (10, 10)
     assert {p: (f.align, f.kind) for p, f in data.spec.items()} == {
         "tokens": ("episode", "ragged"), "more/mask": ("episode", "ragged"), "label": ("episode", "array"),
     }  # fmt: skip

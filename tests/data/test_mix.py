@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.core.ragged import Ragged
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.mix import mix
 from penstock.errors import PlanError, SpecError
 from penstock.plan.mixed import ENDLESS, MixedPlan
 
 
 def numbers(n: int, base: int = 0) -> MapDataset:
-    return penstock.from_arrays({"x": np.arange(n) + base}, lengths=[n]).samples()
+    return penstock.from_arrays({"x": np.arange(n) + base}, lengths=[n]).steps()
 
 
 def three() -> dict[str, MapDataset]:
@@ -39,10 +39,10 @@ def test_rates_are_exact_at_every_prefix():
 def test_each_dataset_comes_in_its_own_order_and_nothing_twice_before_all_came():
     parts = three()
     mixed = mix(parts, [0.5, 0.3, 0.2])
-    batch = mixed.batch(np.arange(5 * len(mixed)))
+    batch = planned_samples(mixed).at(np.arange(5 * len(mixed)))
     for number, part in enumerate(parts.values()):
         mine = batch["x"][batch["source"] == number]
-        np.testing.assert_array_equal(mine, part.batch(np.arange(len(mine)))["x"])
+        np.testing.assert_array_equal(mine, planned_samples(part).at(np.arange(len(mine)))["x"])
 
 
 @settings(deadline=None, max_examples=60)
@@ -70,13 +70,13 @@ def test_every_stop_rule_ends_where_it_says(parts, stop, seed):
     else:
         assert len(mixed) == 37
     k = np.random.default_rng(seed).permutation(2 * len(mixed))
-    np.testing.assert_array_equal(mixed.batch(k)["x"], mixed.batch(np.sort(k))["x"][k])
+    np.testing.assert_array_equal(planned_samples(mixed).at(k)["x"], planned_samples(mixed).at(np.sort(k))["x"][k])
 
 
 def test_a_mix_that_never_ends():
     endless = mix(three(), [1, 1, 1], stop="never")
     assert len(endless) == ENDLESS
-    far = endless.batch(np.array([10**15, 10**15 + 1, 10**15 + 2]))
+    far = planned_samples(endless).at(np.array([10**15, 10**15 + 1, 10**15 + 2]))
     assert sorted(far["source"].tolist()) == [0, 1, 2]
 
 
@@ -110,14 +110,14 @@ def test_the_seeds_case_filtered_and_packed():
     for i, name in enumerate("abc"):
         lengths = rng.integers(1, 20, 3000)
         data = penstock.from_arrays({"x": np.full(lengths.sum(), i)}, lengths.tolist())
-        kept = data.where("id % 10 == 0") if name == "b" else data
+        kept = data.filter("id % 10 == 0") if name == "b" else data
         parts[name] = kept.sequences().pack(32, seed=i).shuffle(i)
     mixed = mix(parts, {"a": 0.5, "b": 0.3, "c": 0.2}).shuffle(7)
     assert len(mixed) == sum(np.bincount(mixed[:]["source"]))
     counts = np.bincount(mixed[:]["source"])
     assert np.all(np.abs(counts - len(mixed) * np.array([0.5, 0.3, 0.2])) < 1)
     k = rng.permutation(len(mixed))
-    batch = mixed.batch(k)
+    batch = planned_samples(mixed).at(k)
     used = batch["segment_ids"] > 0
     assert np.all((batch["x"] == batch["source"][:, None]) | ~used)
     assert np.all(used.any(axis=1))  # no pack is missing or empty
@@ -139,15 +139,15 @@ def test_a_mix_before_packing_and_a_mix_of_mixes():
     inner = mix([windows(0), windows(1000)], [1, 1])
     outer = mix({"two": inner, "one": windows(2000)}, [2, 1])
     assert set(outer[:]["source"].tolist()) == {0, 1}
-    source = np.bincount(outer.batch(np.arange(len(outer)))["x"][:, 0] // 1000)
+    source = np.bincount(planned_samples(outer).at(np.arange(len(outer)))["x"][:, 0] // 1000)
     assert source.max() - source.min() <= 2
     packs = outer.pack(16, marks=("segment_ids", "positions", "sources"), max_sequences=16)
-    batch = packs.batch(np.arange(packs.plan.start(2)))
+    batch = planned_samples(packs).at(np.arange(packs.plan.start(2)))
     used = batch["segment_ids"] > 0
     slot = batch["segment_ids"] - 1
     told = np.take_along_axis(batch["sources"], np.maximum(slot, 0), axis=1)
     assert np.array_equal((batch["x"] // 1000)[used], told[used])
-    rows = [outer.batch(np.arange(len(outer)) + e * len(outer)) for e in (0, 1)]
+    rows = [planned_samples(outer).at(np.arange(len(outer)) + e * len(outer)) for e in (0, 1)]
     wanted = sorted(np.concatenate([r["x"][r["mask"]] for r in rows]).tolist())
     assert sorted(batch["x"][used].tolist()) == wanted
 
@@ -160,13 +160,13 @@ def test_a_mix_is_a_plan_like_any_other():
     assert mix(three(), [0.5, 0.3, 0.2]).fingerprint != mix(three(), [0.5, 0.2, 0.3]).fingerprint
     assert mix(three(), [5, 3, 2]).fingerprint == mix(three(), ["1/2", "0.3", 0.2]).fingerprint
     assert isinstance(mix(three(), [1, 1, 1]).plan, MixedPlan)
-    sizes = [len(mix(three(), None).select("x")), len(mix([numbers(3)]))]
+    sizes = [len(mix(three(), None).select_columns("x")), len(mix([numbers(3)]))]
     assert sizes == [120, 3]
 
 
 def test_outputs_that_some_lack_by_request():
-    one = penstock.from_arrays({"x": np.arange(4), "y": np.arange(4.0) + 1}, lengths=[4]).samples()
-    two = penstock.from_arrays({"x": np.arange(4) + 10, "t": Ragged.from_strings(list("abcd"))}, lengths=[4]).samples()
+    one = penstock.from_arrays({"x": np.arange(4), "y": np.arange(4.0) + 1}, lengths=[4]).steps()
+    two = penstock.from_arrays({"x": np.arange(4) + 10, "t": Ragged.from_strings(list("abcd"))}, lengths=[4]).steps()
     with pytest.raises(PlanError, match=r"expected 'y' in every part of a mix, got none in \['1'\]"):
         mix([one, two], [1, 1])
     both = mix([one, two], [1, 1], union=True)[:]
@@ -183,7 +183,7 @@ def test_outputs_that_some_lack_by_request():
 
 
 def test_columns_of_other_types_are_named():
-    two = penstock.from_arrays({"x": np.arange(4.0)}, lengths=[4]).samples()
+    two = penstock.from_arrays({"x": np.arange(4.0)}, lengths=[4]).steps()
     with pytest.raises(SpecError, match=r"expected x as .*int64.*, got .*float64.* - in source 1"):
         mix([numbers(4), two], [1, 1])
 
@@ -204,7 +204,7 @@ def test_the_label_is_that_of_the_pick_for_samples_without_rows():
     for cut in (lambda d: d.sequences(), lambda d: d.windows(1, pad="zero", columns=ranges)):
         mixed = mix(parts(cut), [1, 2], stop="all_exhausted")
         k = np.random.default_rng(0).permutation(3 * len(mixed))
-        batch = mixed.batch(k)
+        batch = planned_samples(mixed).at(k)
         assert batch["source"].tolist() == batch["w"].tolist() == mixed.plan.picks(k)[0].tolist()
         assert np.all(batch["x"] == batch["w"].reshape(-1, *[1] * (batch["x"].ndim - 1)))
         shuffled = mixed.shuffle(3)[:]
@@ -218,12 +218,12 @@ def test_functions_in_mixes_of_mixes():
     inner = mix([part(10), part(20)], [1, 1], label="inner").map(lambda c: {**c.flat, "last": c["inner"] + 1})
     middle = mix([inner.shuffle(1), part(30).map(lambda c: {**c.flat, "last": c["x"] * 0})], [2, 1], label=None)
     outer = mix({"m": middle, "d": part(40).map(lambda c: {**c.flat, "last": c["x"] * 0 + 9})}, [3, 1]).shuffle(4)
-    batch = outer.batch(np.arange(3 * len(outer)))
+    batch = planned_samples(outer).at(np.arange(3 * len(outer)))
     assert set(batch) == {"x", "tens", "last", "source"}
     assert np.array_equal(batch["tens"], batch["x"] // 10)
     assert np.array_equal(batch["source"], batch["tens"] == 4)
     assert np.array_equal(batch["last"], np.array([0, 1, 2, 0, 9])[batch["tens"]])
-    assert list(outer.batch(np.zeros(0, np.int64))) == list(batch)
+    assert list(planned_samples(outer).at(np.zeros(0, np.int64))) == list(batch)
 
 
 def test_an_output_is_present_in_samples_without_rows():
@@ -239,7 +239,7 @@ def test_nothing_comes_twice_before_all_of_its_dataset_came(stop: Any, shuffled:
     sizes = [10, 4, 3]
     parts = [numbers(n, 100 * i) for i, n in enumerate(sizes)]
     mixed = mix([part.shuffle(i) for i, part in enumerate(parts)] if shuffled else parts, [2, 1, 1], stop=stop)
-    seen = mixed.batch(np.arange(9 * len(mixed)))
+    seen = planned_samples(mixed).at(np.arange(9 * len(mixed)))
     for number, size in enumerate(sizes):
         mine = seen["x"][seen["source"] == number]
         assert len(mine) > 2 * size
@@ -250,14 +250,14 @@ def test_nothing_comes_twice_before_all_of_its_dataset_came(stop: Any, shuffled:
 def test_an_epoch_goes_on_in_the_pass_that_the_one_before_began():
     mixed = mix([numbers(10), numbers(4, 100)], [2, 1], stop="all_exhausted")
     assert len(mixed) == 15
-    batch = mixed.batch(np.arange(60))
+    batch = planned_samples(mixed).at(np.arange(60))
     assert batch["x"][batch["source"] == 1].tolist() == [100, 101, 102, 103] * 5
     assert not mixed.plan.steady
-    loader = penstock.Loader(mixed, 7)
+    loader = mixed.loader(7)
     for _ in range(2):
         taken = [batch["x"].tolist() for batch in loader]
     state = json.loads(json.dumps(loader.state_dict()))
-    again = penstock.Loader(mix([numbers(10), numbers(4, 100)], [2, 1], stop="all_exhausted"), 4)
+    again = mix([numbers(10), numbers(4, 100)], [2, 1], stop="all_exhausted").loader(4)
     again.load_state_dict(state)
     assert [x for each in taken for x in each] == batch["x"][15:30].tolist()
     assert [x for each in again for x in each["x"].tolist()] == batch["x"][30:45].tolist()
@@ -271,7 +271,7 @@ def test_functions_of_a_dataset_see_its_samples_alone():
     whole = mixed[:]
     assert whole["y"].tolist() == [v for i in range(8) for v in (2 * i, -100 - i)]
     k = np.array([5, 2, 9, 1])
-    assert np.array_equal(mixed.batch(k)["key"], whole["key"][k])
+    assert np.array_equal(planned_samples(mixed).at(k)["key"], whole["key"][k])
     bad = mix([numbers(8).map(lambda c: {"y": c["x"]}), numbers(8).map(lambda c: {"z": c["x"]})], [1, 1])
     with pytest.raises(SpecError, match=r"expected the functions of all datasets to give \['y'\], got \['z'\]"):
         bad[:4]
@@ -288,7 +288,7 @@ def test_functions_of_a_dataset_see_its_samples_alone():
         (lambda: mix(three(), [1, 1, 1], stop="soon"), "'soon'"),
         (lambda: mix([numbers(3), numbers(3)], label="x"), "no output named 'x'"),
         (
-            lambda: mix([numbers(4).where(lambda c: c["x"] > 9), numbers(4)], [1, 1]),
+            lambda: mix([numbers(4).filter(lambda c: c["x"] > 9), numbers(4)], [1, 1]),
             "keeps none of 4 samples; give it weight 0",
         ),
     ],
@@ -313,11 +313,13 @@ def test_shares_can_be_asked_for():
 
 
 def test_a_column_may_be_aligned_otherwise_in_another_dataset():
-    steps = penstock.from_arrays({"x": np.arange(4)}, lengths=[2, 2]).samples()
-    boundary = penstock.from_arrays({"x": np.arange(6) + 100, "a": np.zeros(4)}, lengths=[2, 2]).samples().select("x")
+    steps = penstock.from_arrays({"x": np.arange(4)}, lengths=[2, 2]).steps()
+    boundary = (
+        penstock.from_arrays({"x": np.arange(6) + 100, "a": np.zeros(4)}, lengths=[2, 2]).steps().select_columns("x")
+    )
     mixed = mix([steps, boundary], [1, 1])
     assert mixed[:]["x"].tolist() == [0, 100, 1, 101, 2, 103, 3, 104]
-    loader = penstock.Loader(mixed, 8, threads=0)
+    loader = mixed.loader(8, threads=0)
     assert loader.why(next(iter(loader)).ticket).table["episode"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
@@ -332,7 +334,7 @@ def test_ragged_columns_of_windows_through_functions_and_blocks():
     words = mixed[:]["words"]
     assert words.shape == (len(mixed), 2)
     assert [row.tolist() for row in (words[1][0], words[1][1], words[2][1])] == [[], [21], [12, 12]]
-    blocks = list(mixed.iterate(3).rebatch(4))
+    blocks = list(penstock.IterDataset.of(mixed, 3).rebatch(4))
     assert [block["words"].shape for block in blocks] == [(4, 2), (4, 2), (4, 2)]
     assert [v for block in blocks for v in block["words"].values.tolist()] == words.values.tolist()
 
@@ -344,7 +346,7 @@ def test_a_part_leaves_after_its_passes() -> None:
     assert np.bincount(seen)[100:106].tolist() == [2, 2, 2, 1, 1, 1]
     assert np.bincount(seen)[200:].tolist() == [2] * 4
     assert (seen < 100).sum() == 80 - 9 - 8
-    assert run.batch(np.array([79, 3]))["x"].tolist() == [seen[79], seen[3]]
+    assert planned_samples(run).at(np.array([79, 3]))["x"].tolist() == [seen[79], seen[3]]
     assert run.fingerprint != mix(parts, [2, 1, 1], stop=80).fingerprint
     every = mix(parts, [2, 1, 1], stop="drain", max_repeats=3)
     assert np.bincount(every[:]["x"])[np.r_[0:106, 200:204]].tolist() == [3] * 100 + [3] * 6 + [3] * 4

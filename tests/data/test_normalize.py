@@ -32,12 +32,12 @@ def data() -> penstock.EpisodeDataset:
 
 def test_standard(data: penstock.EpisodeDataset) -> None:
     stats = penstock.statistics(data)
-    scaled = data.samples().map(penstock.normalize(stats, ["actions", "still"]))[:]
+    scaled = data.steps().map(penstock.normalize(stats, ["actions", "still"]))[:]
     np.testing.assert_allclose(scaled["actions"].mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(scaled["actions"].std(axis=0), 1, rtol=1e-12)
     assert not scaled["still"].any()
     assert scaled["actions"].dtype == np.float64
-    np.testing.assert_array_equal(scaled["observations/state"], data.samples()[:]["observations/state"])
+    np.testing.assert_array_equal(scaled["observations/state"], data.steps()[:]["observations/state"])
 
 
 @pytest.mark.parametrize("mode", ["standard", "min_max", "quantile"])
@@ -46,8 +46,8 @@ def test_elements_that_change_by_rounding_alone(mode: Mode) -> None:
     columns = {"x": np.stack([np.full(4, 0.11), rounded, np.arange(4.0)], 1)}
     data = penstock.from_arrays(columns, [4], align={"x": "step"})
     stats = penstock.statistics(data)
-    plain = data.samples().map(penstock.normalize(stats, ["x"], mode))[:]["x"]
-    wide = data.samples().map(penstock.normalize(stats, ["x"], mode, min_width=1e-6))[:]["x"]
+    plain = data.steps().map(penstock.normalize(stats, ["x"], mode))[:]["x"]
+    wide = data.steps().map(penstock.normalize(stats, ["x"], mode, min_width=1e-6))[:]["x"]
     assert not plain[:, 0].any()
     assert abs(plain[:, 1]).max() >= 1
     assert not wide[:, 0].any()
@@ -71,7 +71,7 @@ def test_large_whole_numbers_keep_their_differences(dtype: str) -> None:
     even = np.arange(1000.0)
     expected = (even - even.mean()) / even.std()
     given = [rows, torch.from_numpy(rows.astype("i8"))]
-    for scaled in (data.samples().map(scale)[:]["x"], *(np.asarray(scale({"x": each})["x"]) for each in given)):
+    for scaled in (data.steps().map(scale)[:]["x"], *(np.asarray(scale({"x": each})["x"]) for each in given)):
         assert scaled.dtype == np.float32
         np.testing.assert_allclose(scaled, expected, atol=1e-4)
 
@@ -81,7 +81,7 @@ def test_the_inverse_and_the_ranges(data: penstock.EpisodeDataset, mode: Mode) -
     stats = penstock.statistics(data)
     paths = ["observations/state", "observations/image", "actions", "still"]
     scale = penstock.normalize(stats, paths, mode)
-    rows = data.samples()[:]
+    rows = data.steps()[:]
     scaled = scale(rows)
     if mode == "min_max":
         for path in ("observations/image", "actions"):
@@ -106,7 +106,7 @@ def test_outputs_of_other_names(data: penstock.EpisodeDataset) -> None:
 
 def test_torch_and_jax_get_the_same_values(data: penstock.EpisodeDataset) -> None:
     scale = penstock.normalize(penstock.statistics(data), ["observations/state", "observations/image", "actions"])
-    rows = data.samples()[:16]
+    rows = data.steps()[:16]
     expected = scale(rows)
     nested = {
         "observations": {k: rows[f"observations/{k}"] for k in ("state", "image")},
@@ -130,11 +130,11 @@ def test_torch_and_jax_get_the_same_values(data: penstock.EpisodeDataset) -> Non
 
 
 def test_the_fingerprint_covers_the_statistics(data: penstock.EpisodeDataset) -> None:
-    samples = data.samples()
+    samples = data.steps()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         whole, again = (samples.map(penstock.normalize(penstock.statistics(data), ["actions"])) for _ in range(2))
-        part = samples.map(penstock.normalize(penstock.statistics(data.take([0])), ["actions"]))
+        part = samples.map(penstock.normalize(penstock.statistics(data[[0]]), ["actions"]))
     assert whole.fingerprint == again.fingerprint
     assert whole.fingerprint != part.fingerprint
 
@@ -150,7 +150,7 @@ def test_wrong_arguments(data: penstock.EpisodeDataset) -> None:
     with pytest.raises(PlanError, match="increasing quantiles"):
         penstock.normalize(stats, ["actions"], "quantile", quantiles=(0.9, 0.1))
     scale = penstock.normalize(stats, ["actions"])
-    for batch in ({"rewards": np.zeros(3)}, data.samples().select("still")[:]):
+    for batch in ({"rewards": np.zeros(3)}, data.steps().select_columns("still")[:]):
         with pytest.raises(SpecError, match="'actions' to normalize"):
             scale(batch)
     empty = penstock.statistics(penstock.from_arrays({"x": np.full(3, np.nan)}, [3]))
@@ -182,9 +182,9 @@ def test_batches_are_scaled_in_their_own_memory_with_the_same_bits(inverted: boo
     data = penstock.from_arrays(columns, [20, 40])
     scale = penstock.normalize(penstock.statistics(data), list(columns))
     scale = scale.inverse if inverted else scale
-    for samples in (data.samples(), data.windows(4).shuffle(0)):
+    for samples in (data.steps(), data.windows(4).shuffle(0)):
         for batch, plain in zip(
-            penstock.Loader(samples.map(scale), 16), penstock.Loader(samples, 16), strict=True
+            samples.map(scale).loader(16), samples.loader(16), strict=True
         ):  # the first batch fills the table of figures
             expected = scale({path: plain[path] for path in columns})
             for path in columns:
@@ -198,11 +198,11 @@ def test_batches_are_scaled_in_their_own_memory_with_the_same_bits(inverted: boo
 
 def test_a_call_leaves_its_batch_and_a_copy_has_the_same_fingerprint(data: penstock.EpisodeDataset) -> None:
     scale = penstock.normalize(penstock.statistics(data), ["actions"])
-    before = data.samples().map(scale).fingerprint
-    rows = data.samples()[:]
+    before = data.steps().map(scale).fingerprint
+    rows = data.steps()[:]
     kept = rows["actions"].copy()
     for _ in range(2):
         scale(rows)
         np.testing.assert_array_equal(rows["actions"], kept)
-    assert data.samples().map(scale).fingerprint == before
-    assert data.samples().map(pickle.loads(pickle.dumps(scale))).fingerprint == before
+    assert data.steps().map(scale).fingerprint == before
+    assert data.steps().map(pickle.loads(pickle.dumps(scale))).fingerprint == before

@@ -51,7 +51,7 @@ def test_several_datasets_are_joined(runs: Path, given: str | list[str]) -> None
         assert source.part_of(range(6)).tolist() == [0, 0, 1, 2, 2, 2]
         assert [episode.actions[0] for episode in data] == [0, 2, 100, 200, 204, 206]
         assert data.table()["part"].tolist() == [0, 0, 1, 2, 2, 2]
-        assert data.where("part == 2").steps == 9
+        assert data.filter("part == 2").total_steps == 9
         assert data.metadata["by"] == "me"
         parts = data.metadata["parts"]
         assert [(p["name"], p["episodes"], p["steps"], p["first"]) for p in parts] == [
@@ -116,7 +116,7 @@ def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_shards_are_one_dataset(shards: Path, given: str | list[str], expected: list[int]) -> None:
     with penstock.open(given) as data:
         assert isinstance(data.source, ShardSource)
-        assert data.samples()[:]["cls"].tolist() == expected
+        assert data.steps()[:]["cls"].tolist() == expected
     assert [int(n) for block in ShardStream(given)() for n in block["cls"]] == expected
 
 
@@ -131,4 +131,4 @@ def test_tables_are_shards(tmp_path: Path) -> None:
         (tmp_path / f"{i}.jsonl").write_text(f'{{"episode": {i}, "x": {i}}}\n{{"episode": {i}, "x": 5}}\n')
     data = penstock.open(str(tmp_path / "*.jsonl"))
     assert data.metadata["files"] == ["0.jsonl", "1.jsonl"]
-    assert data.samples()[:]["x"].tolist() == [0, 5, 1, 5]
+    assert data.steps()[:]["x"].tolist() == [0, 5, 1, 5]

@@ -14,7 +14,6 @@ import pytest
 import penstock
 from penstock.data.plan_drawing import BatchGrid, batches_drawing, layout_drawing, mixing_drawing, shares_drawing
 from penstock.errors import PlanError
-from penstock.loading.jax import JaxLoader
 
 LENGTHS = [3, 0, 7, 5, 0, 4, 9, 6]
 
@@ -25,9 +24,9 @@ def episodes(lengths=LENGTHS, first=0):
 
 
 PLANS = {
-    "steps": lambda: episodes().samples().shuffle(seed=2),
+    "steps": lambda: episodes().steps().shuffle(seed=2),
     "padded windows": lambda: episodes().windows(4, past=1, pad="zero").shuffle(seed=1),
-    "sequences": lambda: episodes().where("total_steps > 0").sequences(),
+    "sequences": lambda: episodes().filter("total_steps > 0").sequences(),
     "packs": lambda: episodes().sequences().pack(12).shuffle(seed=1),
     "packs of a mix": lambda: penstock.mix(
         {"a": episodes().sequences(), "b": episodes(first=sum(LENGTHS)).sequences()}, [1, 1], stop="all_exhausted"
@@ -39,7 +38,7 @@ PLANS = {
 def test_lines_are_the_rows_of_the_batches(name):
     data = PLANS[name]()
     picture = data.show(3, batches=4)
-    loader = penstock.Loader(data, batch_size=3)
+    loader = data.loader(batch_size=3)
     assert picture.edges.tolist() == loader.show(4).edges.tolist()
     rows = picture.rows
     for number, batch in zip(range(len(picture.edges) - 1), loader, strict=False):
@@ -62,16 +61,16 @@ def _real(batch, values):
 
 
 def test_planned_batches_keep_their_sizes_and_widths():
-    data = episodes([5, 1, 4, 2, 8, 3, 3]).sequences().shuffle(seed=1).batches(tokens=10)
+    data = episodes([5, 1, 4, 2, 8, 3, 3]).sequences().shuffle(seed=1).apply(penstock.Batches(tokens=10))
     picture = data.show(batches=3)
-    batches = list(penstock.Loader(data))[:3]
+    batches = list(data.loader())[:3]
     assert [batch["x"].shape for batch in batches] == [*zip(np.diff(picture.edges), picture.widths, strict=True)]
     with pytest.raises(PlanError, match="batches are planned"):
         data.show(4)
 
 
 def test_a_loader_shows_what_comes_next_without_skipped_samples():
-    loader = penstock.Loader(episodes().samples(), batch_size=8)
+    loader = episodes().steps().loader(batch_size=8)
     next(iter(loader))
     loader.skip((10, 20))
     loader.load_state_dict(loader.state_dict())
@@ -80,20 +79,19 @@ def test_a_loader_shows_what_comes_next_without_skipped_samples():
     loader.load_state_dict({**loader.state_dict(), "position": 8})
     assert loader.show(1).rows["first_row"].tolist() == batch["x"].tolist()
     assert loader.show(2, position=0).positions.tolist() == [*range(10), *range(20, 26)]
-    assert penstock.Loader(episodes().samples(), 8, rank=1, world=2).show(1).positions.tolist() == list(range(8))
-    assert repr(JaxLoader(loader).show(2)) == repr(loader.show(2))
+    assert episodes().steps().loader(8, rank=1, world=2).show(1).positions.tolist() == list(range(8))
     for wrong in ({"batches": 0}, {"position": -1}):
         with pytest.raises(PlanError):
             loader.show(**wrong)
     with pytest.raises(PlanError, match="stream"):
-        penstock.Loader(episodes().samples().iterate(4)).show()
+        penstock.IterDataset.of(episodes().steps(), 4).loader().show()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_mixing_is_that_of_a_plain_loop(seed):
     random = np.random.default_rng(seed)
     lengths = random.integers(1, 30, 20).tolist()
-    data = episodes(lengths).samples().shuffle(seed=seed, block=8, pool=2)
+    data = episodes(lengths).steps().shuffle(seed=seed, block=8, pool=2)
     mixing = data.show(16).mixing
     episode_of = np.repeat(np.arange(20), lengths)
     order = episode_of[data[:]["x"]].tolist()
@@ -108,7 +106,7 @@ def test_mixing_is_that_of_a_plain_loop(seed):
 
 
 def test_large_orders_are_sampled_and_judged():
-    data = episodes([400] * 1000).samples()
+    data = episodes([400] * 1000).steps()
     plain, blocks, full = (each.show(64).mixing for each in (data, data.shuffle(1, block=64, pool=8), data.shuffle(1)))
     for mixing in (plain, blocks, full):
         assert not mixing.whole
@@ -118,12 +116,12 @@ def test_large_orders_are_sampled_and_judged():
     assert "as often as by chance" in blocks.sentence
     assert full.sentence.endswith("well mixed")
     assert full.episodes == pytest.approx(full.expected, rel=0.02)
-    assert "nothing to mix" in episodes([50]).samples().show().mixing.sentence
-    assert episodes([1]).samples().show().mixing is None
+    assert "nothing to mix" in episodes([50]).steps().show().mixing.sentence
+    assert episodes([1]).steps().show().mixing is None
 
 
 def test_shares_of_a_mix_follow_their_targets():
-    a, b = episodes([10] * 50).windows(2).shuffle(1), episodes([10] * 50).windows(4).select("x").shuffle(2)
+    a, b = episodes([10] * 50).windows(2).shuffle(1), episodes([10] * 50).windows(4).select_columns("x").shuffle(2)
     parts = {"a": a, "b": a}
     shares = penstock.mix(parts, [(0, [0.75, 0.25]), (20_000, [0.25, 0.75])], stop=40_000).show().shares
     assert shares.names == ("a", "b")
@@ -144,7 +142,7 @@ def test_what_cannot_be_shown():
         episodes().windows(99).show()
     for wrong in ({"batch_size": 0}, {"batches": 0}, {"position": -1}):
         with pytest.raises(PlanError):
-            episodes().samples().show(**wrong)
+            episodes().steps().show(**wrong)
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -165,6 +163,6 @@ def test_pictures_have_a_cell_for_each_sample(name):
 
 
 def test_large_batches_are_drawn_in_part():
-    picture = episodes([1000] * 20).samples().show(5000, batches=4)
+    picture = episodes([1000] * 20).steps().show(5000, batches=4)
     assert BatchGrid.of(picture).columns == 256
     assert len(batches_drawing(picture, "episode", 300).html) < 100_000

@@ -7,7 +7,6 @@ import numpy as np
 
 from penstock.data import from_arrays
 from penstock.data.recycler import LEAST, Recycler
-from penstock.loading import Loader
 
 BYTE = np.dtype("u1")
 
@@ -57,5 +56,5 @@ def test_threads_never_share_a_block():
 
 def test_kept_batches_keep_their_values_while_the_loader_runs_on():
     data = from_arrays({"x": np.arange(200_000.0)}, lengths=[200_000]).windows(40).shuffle(seed=1)
-    kept = [(batch["x"][:3], batch["x"][:3].copy()) for batch in Loader(data, 512, threads=2)]
+    kept = [(batch["x"][:3], batch["x"][:3].copy()) for batch in data.loader(512, threads=2)]
     assert all(np.array_equal(view, copy) for view, copy in kept)

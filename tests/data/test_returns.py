@@ -123,7 +123,7 @@ def test_values_of_steps_are_refused_where_an_episode_is_cut_off() -> None:
     data = dataset([[(1.0, 1.0, True)], [(1.0, 1.0, False)]])
     column = data.with_column("advantages", penstock.advantages(0.9, 0.9, values="step_values"))
     with pytest.raises(DataError, match=r"episode 1 does not end by termination; use values with T \+ 1 rows"):
-        column.samples()[:]
+        column.steps()[:]
 
 
 @given(episodes)
@@ -137,7 +137,7 @@ def test_numbers_of_steps_are_a_plain_loop(made: Any) -> None:
 def test_columns_have_the_dtype_that_is_asked_for() -> None:
     data = dataset([[(0.1, 0.0, False), (0.2, 0.0, True)]])
     assert data.with_column("x", penstock.returns_to_go()).spec["x"].dtype == np.float32
-    precise = data.with_column("x", penstock.returns_to_go(), dtype="f8").samples()[:]["x"]
+    precise = data.with_column("x", penstock.returns_to_go(), dtype="f8").steps()[:]["x"]
     assert precise.tolist() == [0.1 + 0.2, 0.2]
     assert data.with_column("x", penstock.timesteps()).spec["x"].dtype == np.int32
 
@@ -161,7 +161,7 @@ def test_other_wrong_arguments_are_refused() -> None:
     with pytest.raises(SpecError, match="a column 'terminations' for advantages"):
         data.with_column("x", penstock.advantages(0.9, 0.9))
     with pytest.raises(SpecError, match="one number a row in 'rewards'"):
-        data.with_column("x", penstock.returns_to_go()).samples()[:]
+        data.with_column("x", penstock.returns_to_go()).steps()[:]
 
 
 def test_the_printed_text_names_the_arguments() -> None:
@@ -180,7 +180,7 @@ def recorded(golden: dict[str, np.ndarray]) -> penstock.EpisodeDataset:
 
 
 def read(data: penstock.EpisodeDataset, function: penstock.EpisodeFunction) -> np.ndarray:
-    return data.with_column("x", function).samples()[:]["x"]
+    return data.with_column("x", function).steps()[:]["x"]
 
 
 def test_advantages_equal_stable_baselines3(golden: Any, recorded: penstock.EpisodeDataset) -> None:

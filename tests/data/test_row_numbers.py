@@ -22,7 +22,7 @@ def dataset(lengths: Sequence[int], first: int = 0) -> penstock.EpisodeDataset:
 
 
 PLANS: dict[str, Make] = {
-    "samples": lambda data: data.samples(),
+    "samples": lambda data: data.steps(),
     "windows": lambda data: data.windows(3).shuffle(2),
     "padded": lambda data: data.windows(4, past=2, pad="zero"),
     "repeated": lambda data: data.windows(4, past=2, pad="repeat").shuffle(1),
@@ -55,7 +55,7 @@ def test_the_first_output_with_steps_is_numbered() -> None:
 
 @pytest.mark.parametrize("method", ["best_fit_decreasing", "concat_split"])
 def test_packs_are_numbered_before_or_after_they_are_packed(method: str) -> None:
-    sequences = dataset([5, 1, 8, 3, 2]).sequences().select("rows")
+    sequences = dataset([5, 1, 8, 3, 2]).sequences().select_columns("rows")
     head = -3 if method == "concat_split" else None
     before = sequences.with_row_numbers().pack(8, method, head=head)  # pyright: ignore[reportArgumentType]
     after = sequences.pack(8, method, head=head).with_row_numbers()  # pyright: ignore[reportArgumentType]
@@ -68,7 +68,7 @@ def test_packs_are_numbered_before_or_after_they_are_packed(method: str) -> None
 
 
 def test_packs_without_a_column_of_the_numbered_rows_are_refused() -> None:
-    windows = dataset([5, 3]).windows(2, columns={"x": (0, 4)}).with_row_numbers(of="x").select("rows")
+    windows = dataset([5, 3]).windows(2, columns={"x": (0, 4)}).with_row_numbers(of="x").select_columns("rows")
     with pytest.raises(PlanError, match="a column with the rows of 'timesteps'"):
         windows.pack(8)
 
@@ -84,7 +84,7 @@ def test_mixes_number_their_sources() -> None:
 
 
 def test_wrong_names_are_refused() -> None:
-    samples = dataset([3]).samples()
+    samples = dataset([3]).steps()
     with pytest.raises(PlanError, match="did you mean 'rows'"):
         samples.with_row_numbers(of="row")
     for names in ({"step": "x"}, {"step": "n", "episode": "n"}, {"step": None, "episode": None}):
@@ -95,5 +95,5 @@ def test_wrong_names_are_refused() -> None:
 
 
 def test_numbers_are_part_of_the_fingerprint() -> None:
-    samples = dataset([3]).samples()
+    samples = dataset([3]).steps()
     assert len({samples.fingerprint, samples.with_row_numbers().fingerprint}) == 2

@@ -93,7 +93,7 @@ def test_no_partition_and_no_order_changes_a_bit(lengths: list[int], seed: int, 
     numbers = list(range(len(whole)))
     random.shuffle(numbers)  # type: ignore[attr-defined]
     cut = len(numbers) // 2
-    parts = [penstock.statistics(whole.take(part), threads=0) for part in (numbers[:cut], numbers[cut:]) if part]
+    parts = [penstock.statistics(whole[part], threads=0) for part in (numbers[:cut], numbers[cut:]) if part]
     merged = parts[0]
     for part in parts[1:]:
         merged = part | merged
@@ -186,9 +186,9 @@ def test_final_observations_count_on_request(lengths: list[int]) -> None:
     of_steps = penstock.statistics(data, final_observations=False)
     check(of_steps["observations/state"], np.concatenate([each[:-1] for each in rows]))
     assert of_steps["actions"] == penstock.statistics(data)["actions"]
-    assert of_steps["observations/state"].count.tolist() == [data.steps] * 3
+    assert of_steps["observations/state"].count.tolist() == [data.total_steps] * 3
     with pytest.raises(ArgumentError, match="expected final_observations= with episodes"):
-        penstock.statistics(data.samples(), final_observations=False)
+        penstock.statistics(data.steps(), final_observations=False)
 
 
 def test_rows_in_place_and_copied_rows_have_the_same_statistics(
@@ -248,9 +248,9 @@ def test_groups_by_text_by_metadata_and_by_labels() -> None:
     data = dataset([3, 4, 5])
     by_task = penstock.statistics(data, ["actions"], by="task")
     assert sorted(by_task.groups) == ["task 0", "task 1"]
-    assert by_task.groups["task 1"] == penstock.statistics(data.take([1]), ["actions"])
+    assert by_task.groups["task 1"] == penstock.statistics(data[[1]], ["actions"])
     labels = penstock.statistics(data, ["actions"], by=["a", "b", "a"])
-    assert labels.groups["a"] == penstock.statistics(data.take([0, 2]), ["actions"])
+    assert labels.groups["a"] == penstock.statistics(data[[0, 2]], ["actions"])
     assert by_task["actions"] == labels["actions"]
     with pytest.raises(PlanError, match="'taks', which episode 0 lacks; did you mean 'task'"):
         penstock.statistics(data, by="taks")
@@ -260,7 +260,7 @@ def test_groups_by_text_by_metadata_and_by_labels() -> None:
 
 def test_samples_count_as_often_as_they_are_drawn_and_without_padding() -> None:
     data = dataset([3, 4])
-    windows = data.windows(3, stride=1, pad="zero", past=1).select("actions")
+    windows = data.windows(3, stride=1, pad="zero", past=1).select_columns("actions")
     rows = windows[:]
     real = rows["actions"][rows["mask"]]
     found = penstock.statistics(windows.shuffle(seed=2))
@@ -270,12 +270,12 @@ def test_samples_count_as_often_as_they_are_drawn_and_without_padding() -> None:
     assert drawn["actions"].count == 2 * len(real)
     with pytest.raises(PlanError, match="give the number to draw"):
         penstock.statistics(penstock.mix([windows, windows], stop="never"))
-    packed = penstock.statistics(data.sequences().select("actions").pack(16))
+    packed = penstock.statistics(data.sequences().select_columns("actions").pack(16))
     assert packed["actions"] == penstock.statistics(data, ["actions"])["actions"]
 
 
 def test_a_mix_counts_by_its_shares_and_its_sources() -> None:
-    one, other = (penstock.from_arrays({"x": np.full(8, v)}, lengths=[8]).samples() for v in (1.0, 5.0))
+    one, other = (penstock.from_arrays({"x": np.full(8, v)}, lengths=[8]).steps() for v in (1.0, 5.0))
     mixed = penstock.mix({"a": one, "b": other}, weights=[3, 1], stop="first_exhausted")
     found = penstock.statistics(mixed, samples=8)
     assert found["x"].mean == 2
@@ -284,7 +284,7 @@ def test_a_mix_counts_by_its_shares_and_its_sources() -> None:
 
 
 def test_mapped_samples() -> None:
-    data = dataset([5]).samples().map(lambda c: {"double": c["actions"] * 2.0})
+    data = dataset([5]).steps().map(lambda c: {"double": c["actions"] * 2.0})
     check(penstock.statistics(data)["double"], data[:]["double"])
 
 
@@ -317,7 +317,7 @@ def test_wrong_arguments() -> None:
         penstock.statistics(data)["task"]
     with pytest.raises(SpecError, match="equal shapes"):
         penstock.statistics(data)["half"] | penstock.statistics(data)["actions"]
-    assert list(penstock.statistics(data.take([]))) == []
+    assert list(penstock.statistics(data[[]])) == []
 
 
 def test_figures_that_lerobot_wrote() -> None:

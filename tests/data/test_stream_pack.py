@@ -276,8 +276,8 @@ def test_iterators_share_nothing() -> None:
 def test_two_epochs_differ_and_an_empty_stream_gives_nothing() -> None:
     assert list(stream([]).pack(4)) == list(stream([0, 0]).pack(4)) == []
     words = Ragged.from_rows([np.full(n, i) for i, n in enumerate([1, 2, 3, 4, 5] * 9)], "i8")
-    data = penstock.from_arrays({"words": words}, lengths=[45]).samples().shuffle(seed=0)
-    first, both = (list(data.iterate(5, epochs=e).pack(6, rows=1)) for e in (1, 2))
+    data = penstock.from_arrays({"words": words}, lengths=[45]).steps().shuffle(seed=0)
+    first, both = (list(penstock.IterDataset.of(data, 5, epochs=e).pack(6, rows=1)) for e in (1, 2))
     count = len(first)
     assert sum(np.count_nonzero(b["segment_ids"]) for b in both) == 2 * 135
     assert any(not np.array_equal(a["words"], b["words"]) for a, b in zip(first, both[count:], strict=False))
@@ -286,11 +286,11 @@ def test_two_epochs_differ_and_an_empty_stream_gives_nothing() -> None:
 def test_the_loader_resumes_a_packed_stream() -> None:
     packed = stream(np.random.default_rng(3).integers(1, 20, 300)).pack(40, open_bins=8, rows=4)
     whole = list(packed)
-    loader = penstock.Loader(packed)
+    loader = packed.loader()
     walk = iter(loader)
     for _ in range(5):
         next(walk)
-    other = penstock.Loader(packed)
+    other = packed.loader()
     other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
     same(list(other), whole[5:])
 

@@ -24,62 +24,54 @@ def data() -> penstock.EpisodeDataset:
     return penstock.from_arrays(columns, lengths=[4, 2])
 
 
-@pytest.mark.parametrize(
-    ("index", "take"), [(slice(0, 3), "0:3"), (slice(None, None, 2), "::2"), (slice(-2, None), "-2:"), (1.0, r"\[0, 2")]
-)
-def test_an_episode_is_read_by_its_number(data: Any, index: object, take: str) -> None:
-    with pytest.raises(ArgumentError, match=rf"expected the number of one episode, got .*data\.take\(.*{take}\]\)"):
+@pytest.mark.parametrize("index", ["rewards", 1.5, [0.5], np.zeros((1, 1), int), None])
+def test_episodes_are_read_and_chosen_by_numbers(data: Any, index: object) -> None:
+    with pytest.raises(ArgumentError, match=r"expected numbers of episodes, got .*data\[\[4, 2\]\]"):
         data[index]
-    assert len(data[np.int32(1)]) == 2
 
 
-def test_the_take_that_a_slice_is_answered_with_works(data: Any) -> None:
-    with pytest.raises(ArgumentError) as raised:
-        data[-2::1]
-    call = str(raised.value).split("; ")[1].split(" is a dataset")[0]
-    assert call == "data.take(range(len(data))[-2::1])"
-    assert len(data.take(range(len(data))[-2::1])) == 2
+def test_an_index_chooses_episodes_as_of_a_list(data: Any) -> None:
+    assert [len(data[i]) for i in (0, np.int32(1), -1)] == [4, 2, 2]
+    whole = penstock.from_arrays({"x": np.arange(10)}, lengths=[1, 2, 3, 4])
+    for index in (slice(1, 3), slice(None, None, -1), slice(9, 12), slice(-2, None), [3, 0, 3], [-1], np.arange(2), []):
+        wanted = np.arange(4)[np.asarray(index, int) if isinstance(index, list) else index].tolist()
+        assert whole[index].table()["id"].tolist() == wanted
+    mask = [True, False, False, True]
+    assert whole[mask].table()["id"].tolist() == whole[np.array(mask)].table()["id"].tolist() == [0, 3]
+    assert whole.filter(mask).table()["id"].tolist() == [0, 3]
+    with pytest.raises(PlanError, match=r"a mask of one bool for each episode \(4\), got an array of bool\[2\]"):
+        whole.filter([True, False])
+    with pytest.raises(IndexError, match="expected a mask of 4 episodes, got one of 2"):
+        whole[[True, False]]
 
 
-@pytest.mark.parametrize("index", ["0", [0.5], 1.5])
+@pytest.mark.parametrize("index", ["0", [0.5], 1.5, [[0, 1]]])
 def test_samples_are_read_by_integers(data: Any, index: object) -> None:
     with pytest.raises(ArgumentError, match="expected integers or a slice, got"):
-        data.samples()[index]
-
-
-@pytest.mark.parametrize("numbers", [3, [True, False], [0.5], np.zeros((1, 1), int)])
-def test_episodes_are_taken_by_a_list_of_integers(data: Any, numbers: object) -> None:
-    with pytest.raises(ArgumentError, match=r"expected a list of numbers of episodes, .*take\(range\(3\)\) has the"):
-        data.take(numbers)
-    assert len(data.take([])) == 0
+        data.steps()[index]
 
 
 def test_transforms_go_where_they_belong(data: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"chooses episodes, such as Where, got Shuffle\(.*; samples\(\), windows"):
-        data.choose(penstock.Shuffle(0))
+    with pytest.raises(ArgumentError, match=r"such as Where or Windows, got Shuffle\(.*; steps\(\), windows"):
+        data.apply(penstock.Shuffle(0))
     with pytest.raises(ArgumentError, match=r"a transform of the order, such as Shuffle, got 3; map\(\) applies"):
-        data.samples().apply(3)
+        data.steps().apply(3)
     with pytest.raises(ArgumentError, match="expected a function of columns, got 3"):
-        data.samples().map(3)
+        data.steps().map(3)
     with pytest.raises(IndexError, match="expected episodes within 0:2, got 1:8"):
-        data.take([1, 7])
-
-
-def test_a_batch_is_read_by_a_list_of_positions(data: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"expected a list of positions, got 4; penstock\.Loader\(data, "):
-        data.samples().batch(4)
+        data[[1, 7]]
 
 
 def test_a_function_of_where_gets_all_episodes(data: Any) -> None:
     with pytest.raises(PlanError, match=r"one boolean an episode \(2\), got bool\[\]; it gets the columns of all"):
-        data.where(lambda episode: len(episode) > 1)
-    assert len(data.where(lambda table: table["total_steps"] > 2)) == 1
-    assert len(data.where("1 > 0")) == 2  # one value for all
+        data.filter(lambda episode: len(episode) > 1)
+    assert len(data.filter(lambda table: table["total_steps"] > 2)) == 1
+    assert len(data.filter("1 > 0")) == 2  # one value for all
 
 
 def test_a_function_of_map_returns_columns(data: Any) -> None:
     with pytest.raises(SpecError, match=r"expected columns by name from .* got NoneType; return a dict"):
-        data.samples().map(lambda columns: None)[0]
+        data.steps().map(lambda columns: None)[0]
 
 
 def test_an_empty_dataset_says_why(data: Any) -> None:
@@ -113,7 +105,7 @@ def test_a_missing_path_has_a_suggestion(tmp_path: Path) -> None:
 def test_a_loader_and_a_mix_take_samples(data: Any) -> None:
     makes: list[Any] = [penstock.Loader, lambda given, _: penstock.mix([given])]
     for make in makes:
-        with pytest.raises(ArgumentError, match=r"got EpisodeDataset; make samples .* with samples\(\), windows"):
+        with pytest.raises(ArgumentError, match=r"got EpisodeDataset; make samples .* with steps\(\), windows"):
             make(data, 4)
         with pytest.raises(ArgumentError, match=r"got list; penstock\.open and penstock\.from_arrays"):
             make([1, 2], 4)
@@ -142,16 +134,16 @@ def test_minari_names_its_options_and_their_values(tmp_path: Path) -> None:
 
 
 def test_unknown_columns_and_formats_have_a_suggestion(data: Any, tmp_path: Path) -> None:
-    batch = data.samples()[:2]
+    batch = data.steps()[:2]
     for read in (lambda: batch["observation/image"], lambda: data.spec["image"], lambda: data.spec.paths("imagee")):
         with pytest.raises(KeyError, match="did you mean 'observations/image'"):
             read()
     with pytest.raises(SpecError, match="did you mean 'rewards'"):
-        data.samples().select("reward")
+        data.steps().select_columns("reward")
     with pytest.raises(PlanError, match="did you mean 'rewards'"):
         data.windows(2, columns={"reward": (0, 1)})
     with pytest.raises(PlanError, match="did you mean 'rewards'"):
-        data.sequences().select("rewards").pack({"reward": 4})
+        data.sequences().select_columns("rewards").pack({"reward": 4})
     with pytest.raises(UnknownFormatError, match="got 'colunms'; did you mean 'columns'"):
         penstock.open(tmp_path, format="colunms")
 
@@ -175,7 +167,7 @@ def test_pack_shows_the_options_of_its_transform() -> None:
 
 def test_all_options_of_pack_arrive(data: Any) -> None:
     options: dict[str, Any] = {"method": "first_fit", "overlong": "split", "open_bins": 3, "align": 2, "seed": 5}
-    packs = data.sequences().select("rewards")
+    packs = data.sequences().select_columns("rewards")
     assert packs.pack(4, **options).fingerprint == packs.apply(Pack(4, **options)).fingerprint
 
 
@@ -201,7 +193,7 @@ def test_similar_names_are_looked_for_in_one_place() -> None:
 def test_derived_outputs_stay_whatever_is_selected(data: Any) -> None:
     windows = data.windows(2, pad="zero", columns={"rewards": ("rewards", 0, 3)})
     for chosen in (("rewards",), ("rewards", "rewards_mask")):
-        assert list(windows.select(*chosen)[:1].flat) == ["rewards", "mask", "rewards_mask"]
+        assert list(windows.select_columns(*chosen)[:1].flat) == ["rewards", "mask", "rewards_mask"]
 
 
 def test_arguments_of_statistics(data: Any) -> None:

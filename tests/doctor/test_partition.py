@@ -13,6 +13,8 @@ import pytest
 
 import penstock
 from penstock.conversion.merge import MergedSource, merged_statistics
+from penstock.data.loaded_episodes import LoadedEpisodes
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import ArgumentError, PlanError, SpecError
 from penstock.formats.base.source import Source
 from penstock.formats.memory import MemorySource
@@ -43,14 +45,14 @@ def index(part: penstock.EpisodeDataset) -> set[int]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_shares_are_exact_and_disjoint(seed: int) -> None:
-    parts = penstock.split(episodes(), {"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed)
+    parts = episodes().split({"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed)
     assert [len(part) for part in parts.values()] == [20, 12, 8]
     assert sorted(e for part in parts.values() for e in index(part)) == list(range(N))
-    again = penstock.split(episodes(), {"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed)
+    again = episodes().split({"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed)
     assert [index(part) for part in again.values()] == [index(part) for part in parts.values()]
-    other = penstock.split(episodes(), {"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed + 10)
+    other = episodes().split({"a": 0.5, "b": 0.3, "c": 0.2}, seed=seed + 10)
     assert index(other["a"]) != index(parts["a"])
-    few = penstock.split(episodes(), {"a": 5, "b": 3}, seed=seed)
+    few = episodes().split({"a": 5, "b": 3}, seed=seed)
     assert [len(part) for part in few.values()] == [5, 3]
     assert not index(few["a"]) & index(few["b"])
 
@@ -58,7 +60,7 @@ def test_shares_are_exact_and_disjoint(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_groups_are_in_one_part(seed: int) -> None:
     data = episodes(seed)
-    parts = penstock.split(data, {"train": 0.7, "test": 0.3}, by="room", seed=seed)
+    parts = data.split({"train": 0.7, "test": 0.3}, by="room", seed=seed)
     rooms = {name: {int(part[e].columns["room"][0]) for e in range(len(part))} for name, part in parts.items()}
     assert rooms["train"] | rooms["test"] == set(range(7))
     assert not rooms["train"] & rooms["test"]
@@ -70,17 +72,59 @@ def test_groups_are_in_one_part(seed: int) -> None:
 def test_duplicates_are_in_one_part(seed: int) -> None:
     copies = {7: 3, 11: 3, 20: 19, 30: 2}
     data = episodes(seed, copies)
-    parts = penstock.split(data, {"train": 0.5, "test": 0.5}, seed=seed)
+    parts = data.split({"train": 0.5, "test": 0.5}, seed=seed)
     assert len(parts["train"]) == 20
     for copy, original in copies.items():
         assert (copy in index(parts["train"])) == (original in index(parts["train"]))
-    divided = [penstock.split(data, {"train": 0.5, "test": 0.5}, seed=s, duplicates=True) for s in range(20)]
+    divided = [data.split({"train": 0.5, "test": 0.5}, seed=s, duplicates=True) for s in range(20)]
     assert any((7 in index(each["train"])) != (3 in index(each["train"])) for each in divided)
+
+
+def test_duplicates_are_found_by_reading_few_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[range] = []
+    whole = LoadedEpisodes.read.__func__  # type: ignore[attr-defined]
+
+    def counted(cls: type, source: Source, first: int, last: int, paths: list[str]) -> LoadedEpisodes:
+        read.append(range(first, last))
+        return whole(cls, source, first, last, paths)
+
+    monkeypatch.setattr(LoadedEpisodes, "read", classmethod(counted))
+    data = episodes(0, {7: 3, 11: 3, 20: 19, 30: 2})
+    data.split(0.5, 0.5, threads=0)
+    assert sorted(e for part in read for e in part) == [2, 3, 7, 11, 19, 20, 30]
+    read.clear()
+    data.split(0.5, 0.5, duplicates=True)
+    assert read == []
+
+
+def test_parts_without_groups_are_those_of_the_transform() -> None:
+    data = episodes()
+    for number, part in enumerate(data.split(0.6, 0.4, seed=3)):
+        assert part.episodes.fingerprint == data.apply(penstock.Split((0.6, 0.4), number, 3)).episodes.fingerprint
+
+
+def test_labels_are_in_one_part() -> None:
+    labels = np.array([f"robot {e % 9}" for e in range(N)])
+    parts = episodes().split({"train": 0.7, "test": 0.3}, groups=labels, seed=2)
+    robots = [set(labels[sorted(index(part))]) for part in parts.values()]
+    assert len(robots[0] | robots[1]) == 9
+    assert not robots[0] & robots[1]
+    with pytest.raises(ArgumentError, match=r"groups= with a label for each of 40 episodes, got \[3\]; by= takes"):
+        episodes().split(0.5, 0.5, groups=[1, 2, 3])
+
+
+def test_parts_are_made_again_of_fewer_episodes(tmp_path: Path) -> None:
+    penstock.convert(episodes(), tmp_path / "data")
+    before = penstock.open(tmp_path / "data").split(0.5, 0.5)[0].steps()
+    with penstock.open(tmp_path / "data") as data:
+        assert planned_samples(data.split(0.5, 0.5)[0].steps()).as_of([N]).fingerprint == before.fingerprint
+        late = data.split(0.5, 0.5, by="room")[1]
+        assert planned_samples(late.steps()).as_of([1]) is None
 
 
 def test_time_goes_forward() -> None:
     data = episodes()
-    parts = penstock.split(data, {"past": 0.6, "now": 0.2, "future": 0.2}, time="when")
+    parts = data.split({"past": 0.6, "now": 0.2, "future": 0.2}, time="when")
     when = {name: [float(part[e].columns["when"][0]) for e in range(len(part))] for name, part in parts.items()}
     assert [len(part) for part in parts.values()] == [24, 8, 8]
     assert max(when["past"]) < min(when["now"])
@@ -95,7 +139,7 @@ def test_episodes_that_go_on_after_a_later_part_begins_are_counted() -> None:
         data = penstock.from_arrays(columns, lengths=[length] * 4)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            parts = penstock.split(data, {"past": 2, "future": 2}, time="when")
+            parts = data.split({"past": 2, "future": 2}, time="when")
         assert [index(part) for part in parts.values()] == [{0, 1}, {2, 3}]
         told = [f"{overlapping} episode{'s' * (overlapping > 1)} of earlier parts end"] if overlapping else []
         assert [str(each.message)[: len(told[0])] for each in caught] == told
@@ -104,11 +148,11 @@ def test_episodes_that_go_on_after_a_later_part_begins_are_counted() -> None:
 def test_wrong_arguments() -> None:
     data = episodes()
     with pytest.raises(ArgumentError, match="did you mean 'room'"):
-        penstock.split(data, {"a": 1.0}, by="rom")
+        data.split({"a": 1.0}, by="rom")
     with pytest.raises(PlanError, match="adding up to 1"):
-        penstock.split(data, {"a": 0.5, "b": 0.1})
+        data.split({"a": 0.5, "b": 0.1})
     with pytest.raises(PlanError, match="at most"):
-        penstock.split(data, {"a": 30, "b": 11})
+        data.split({"a": 30, "b": 11})
 
 
 def test_merge_keeps_names_columns_and_statistics(tmp_path: Path) -> None:
@@ -124,7 +168,7 @@ def test_merge_keeps_names_columns_and_statistics(tmp_path: Path) -> None:
     assert np.asarray(data[1].columns["rewards"]).tolist() == [2, 3, 4]
     assert report.certificate is not None
     assert report.certificate.lossless
-    parts = penstock.split(data, {"a": 2, "b": 1}, by="source")
+    parts = data.split({"a": 2, "b": 1}, by="source")
     assert [index(part) for part in parts.values()] == [{0, 1}, {2}]
     with pytest.raises(ArgumentError, match="fill for missing columns"):
         penstock.merge({"a": one, "b": two}, tmp_path / "x", missing="fill", fill={"rewards": 1})
@@ -141,7 +185,7 @@ def test_a_part_has_no_statistics_of_all_episodes(tmp_path: Path) -> None:
     figures = {"min": [0.0], "max": [5.0], "mean": [2.5], "count": [6]}
     source = MemorySource(spec, {"rewards": rewards}, np.array([0, 3, 6]), {"statistics": {"rewards": figures}})
     data = penstock.EpisodeDataset(source)
-    for name, chosen in (("all", data), ("part", data.take([1]))):
+    for name, chosen in (("all", data), ("part", data[[1]])):
         penstock.convert(chosen, tmp_path / name)
         with penstock.open(tmp_path / name) as stored:
             assert ("statistics" in stored.metadata) == (name == "all")

@@ -28,7 +28,7 @@ from penstock.envs import (
 from penstock.errors import DataError
 from tests.test_architecture import exported
 
-SHIPPED = ("magical", "dm_control", "atari", "minecraft", "procgen", "gymnasium", "toy")
+SHIPPED = ("gymnasium", "toy")
 
 
 class Mine(Benchmark):
@@ -100,7 +100,7 @@ print(json.dumps(sorted(sys.modules)))
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("magcal", "unknown benchmark 'magcal'; did you mean 'magical'"),
+        ("toi", "unknown benchmark 'toi'; did you mean 'toy'"),
         ("zzz", "unknown benchmark 'zzz'; there are"),
     ],
 )
@@ -111,7 +111,7 @@ def test_unknown_names(name, message) -> None:
 
 
 def test_a_benchmark_of_ones_own(mine) -> None:
-    assert available()[-1] == "mine"
+    assert "mine" in available()
     config = EnvConfig(benchmark_name="mine", task_name="dig")
     assert spaces_of(config)[0].shape == (8,)
     assert spaces_of(config.updated({"benchmark_options": {"size": 3}}))[0].shape == (3,)

@@ -31,7 +31,7 @@ def test_every_check_holds(made: Pictures) -> None:
 def test_the_shards_are_tars_of_whole_and_cut_episodes(made: Pictures) -> None:
     for player, path in made.paths.items():
         with penstock.open(path, format="webdataset") as data:
-            assert data.steps == made.steps[player] >= TASK.steps
+            assert data.total_steps == made.steps[player] >= TASK.steps
             assert all(e.terminations[-1] or e.truncations[-1] for e in data)
 
 
@@ -51,7 +51,7 @@ def test_half_of_every_two_pairs_are_demonstrations(made: Pictures) -> None:
     mixed = pairs(made.paths)
     batch = mixed[np.arange(200)]
     assert set(batch) >= {"context", "extra_context", "target", "traj_ts_ids"}
-    demonstrated = {c.tobytes() for c in penstock.open(made.paths["demos"]).samples()[:]["observations"]}
+    demonstrated = {c.tobytes() for c in penstock.open(made.paths["demos"]).steps()[:]["observations"]}
     share = np.mean([c.tobytes() in demonstrated for c in batch["context"]])
     assert 0.35 < share < 0.65
     rests = batch["target"][:, 0] == int(np.flatnonzero(~MOVES.any(axis=1))[0])

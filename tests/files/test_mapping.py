@@ -217,7 +217,7 @@ def test_a_loader_over_a_file_that_was_truncated_names_it(tmp_path: Path, made: 
     values = made(tmp_path)
     whole = values.read_bytes()
     with penstock.open(tmp_path / ("a.tar" if values.suffix == ".tar" else "store")) as source:
-        loader = penstock.Loader(source.windows(2), 2, threads=1)
+        loader = source.windows(2).loader(2, threads=1)
         assert [batch["c1"].shape for batch in loader] == [(2, 2)] * 3  # to the end: no thread is reading now
         os.truncate(values, 10)
         with pytest.raises(

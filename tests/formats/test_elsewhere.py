@@ -11,8 +11,8 @@ import pytest
 import penstock
 from penstock.errors import UnknownFormatError
 from penstock.formats.base import format as registry
-from penstock.formats.base.elsewhere import DISTRIBUTIONS, format_elsewhere
 from penstock.formats.base.format import available
+from penstock.formats.base.signatures import DISTRIBUTIONS, format_elsewhere
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NATIVE = GOLDEN / "ilr" / "native"

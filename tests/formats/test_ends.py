@@ -20,8 +20,7 @@ import penstock
 from penstock.cli.main import app
 from penstock.core.damage import collected_damage
 from penstock.errors import ArgumentError, DamageWarning, FormatError
-from penstock.formats.base.end_names import END_NAMES, MEANINGS, MarkArray
-from penstock.formats.base.ends import find_ends, may_mark
+from penstock.formats.base.ends import END_NAMES, MEANINGS, MarkArray, find_ends, may_mark
 from penstock.formats.demos import FORMAT
 
 PAGE = Path(__file__).parents[2] / "docs/formats/demos.md"

@@ -124,8 +124,8 @@ def test_the_second_opening_opens_no_file(folder: Path, reads: Counter[str], mon
     again = penstock.open(folder)
     assert not reads
     assert content(again) == whole
-    rows = np.random.default_rng(0).permutation(again.steps)
-    assert again.samples()[rows].keys() == again.samples()[:].keys()
+    rows = np.random.default_rng(0).permutation(again.total_steps)
+    assert again.steps()[rows].keys() == again.steps()[:].keys()
 
 
 def test_a_changed_file_is_read_again_and_no_other(
@@ -173,7 +173,7 @@ def test_a_file_that_changes_after_the_opening_is_an_error(folder: Path, change:
     else:
         os.truncate(path, 100)
     with pytest.raises(FormatError, match="expected the file that was opened"):
-        data.samples()[:]
+        data.steps()[:]
 
 
 def test_a_damaged_index_is_made_again(

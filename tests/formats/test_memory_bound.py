@@ -64,7 +64,7 @@ def test_no_pass_over_a_dataset_holds_it(tmp_path, name, options):
         assert sum(e.total_reward for e in penstock.open(first)) == STEPS * sum(range(EPISODES))
 
     def filter_and_combine() -> None:
-        chosen = penstock.open(first).where("rewards_sum >= 25000")
+        chosen = penstock.open(first).filter("rewards_sum >= 25000")
         assert len(chosen) == EPISODES // 2
         with named(name).create(second, chosen.spec, metadata, **options) as writer:
             writer.write_all(iter(chosen))

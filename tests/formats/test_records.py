@@ -75,9 +75,9 @@ def test_what_is_what() -> None:
 def test_samples_equal_the_records(kind: Any) -> None:
     source = kind(30)
     data = from_records(source)
-    assert (len(data), data.steps) == (30, 30)
+    assert (len(data), data.total_steps) == (30, 30)
     source.asked.clear()
-    batch = data.samples().batch(np.array([7, 0, 7, 29]))
+    batch = data.steps()[[7, 0, 7, 29]]
     assert sorted(set(source.asked)) == [0, 7, 29]
     assert len(source.asked) == 3  # once a record, for all columns
     for k, i in enumerate([7, 0, 7, 29]):
@@ -126,12 +126,12 @@ def test_lengths_are_found_in_one_pass_and_kept() -> None:
 def test_columns_can_be_chosen_and_told() -> None:
     records = [{"a": np.arange(2), "b": 1} for _ in range(16)] + [{"a": np.arange(3), "b": 2.5}]
     with pytest.raises(SpecError, match=r"expected a as int64\[2\] of int64, got int64\[3\] - at record 16"):
-        from_records(records, columns=["a"]).samples()[:]
+        from_records(records, columns=["a"]).steps()[:]
     fields = {"a": Field(np.dtype("i8"), (), "episode", "ragged"), "b": Field(np.dtype("f8"))}
     data = from_records(records, columns=fields)
-    assert data.samples()[:]["b"].tolist() == [1.0] * 16 + [2.5]
+    assert data.steps()[:]["b"].tolist() == [1.0] * 16 + [2.5]
     assert data.source.value_offsets("a")[-1] == 35
-    assert from_records([], columns=fields).steps == 0
+    assert from_records([], columns=fields).total_steps == 0
     assert list(from_records(records, columns=["b"]).spec) == ["b"]
 
 
@@ -150,7 +150,7 @@ def test_columns_can_be_chosen_and_told() -> None:
 )
 def test_records_that_do_not_fit_are_named(bad: Any, message: str) -> None:
     data = from_records([{"x": 1, "t": "a"}] * 20 + [bad])
-    assert data.samples()[:20].n == 20
+    assert data.steps()[:20].n == 20
     with pytest.raises(SpecError, match=message):
         data.source.episode(20)
 
@@ -177,7 +177,7 @@ def test_fingerprints_and_travel() -> None:
 
 def test_a_dataset_is_a_random_access_source_itself() -> None:
     """What Grain asks of a `RandomAccessDataSource`, and torch of a map-style dataset."""
-    data = penstock.from_arrays({"x": np.arange(12).reshape(6, 2)}, lengths=[6]).samples().shuffle(seed=0)
+    data = penstock.from_arrays({"x": np.arange(12).reshape(6, 2)}, lengths=[6]).steps().shuffle(seed=0)
     assert len(data) == 6
     assert "MapDataset" in repr(data)
     rows = [data[i] for i in range(len(data))]
@@ -187,13 +187,13 @@ def test_a_dataset_is_a_random_access_source_itself() -> None:
     many = data.__getitems__([4, 0, 4])
     np.testing.assert_array_equal([row["x"] for row in many], stacked[[4, 0, 4]])
     again = from_records(data)  # and so it can be opened as one
-    np.testing.assert_array_equal(again.samples()[:]["x"], stacked)
+    np.testing.assert_array_equal(again.steps()[:]["x"], stacked)
     with pytest.raises(IndexError):
         data.__getitems__([6])
 
 
 def test_records_measure_into_sequences() -> None:
-    data = from_records(Counted(20), columns=["inner/pair/0"]).samples()
+    data = from_records(Counted(20), columns=["inner/pair/0"]).steps()
 
     def tokens(columns: Columns) -> dict[str, Ragged]:
         return {"t": Ragged.from_rows([record(int(i))["tokens"] for i in columns["inner/pair/0"]], "i4")}
@@ -208,7 +208,7 @@ def test_arrays_that_differ_in_their_first_axis_are_ragged_rows_of_vectors() -> 
     field = data.spec["x"]
     assert (field.kind, field.shape, field.align) == ("ragged", (2,), "episode")
     assert data.source.value_offsets("x").tolist() == [0, 3, 3, 4, 6]
-    read = data.samples()[np.array([3, 1, 0])]["x"]
+    read = data.steps()[np.array([3, 1, 0])]["x"]
     assert [row.tolist() for row in (read[i] for i in range(3))] == [records[i]["x"].tolist() for i in (3, 1, 0)]
     sequences = data.sequences()[:]
     assert sequences["x"].shape == (4, 3, 2)

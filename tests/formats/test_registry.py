@@ -79,7 +79,7 @@ def test_a_folder_is_all_that_a_format_needs(folder):
 
 
 def test_a_format_may_be_named(folder):
-    assert penstock.open(folder / "any.name", format="lines").steps == 3
+    assert penstock.open(folder / "any.name", format="lines").total_steps == 3
     with pytest.raises(UnknownFormatError, match="'sheet'"):
         penstock.open(folder / "any.name", format="sheet")
 

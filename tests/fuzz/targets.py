@@ -140,7 +140,7 @@ def values(data: penstock.EpisodeDataset) -> Iterator[bytes]:
     for path, field in data.spec.fields.items():
         if field.ragged and source.steps < 100_000:
             source.value_offsets(path)
-    samples = data.samples()
+    samples = data.steps()
     if len(samples):
         samples[np.arange(0, len(samples), max(len(samples) // 50, 1))]
         data.windows(3, pad="zero")[np.array([0, len(samples) - 1])]
@@ -295,17 +295,24 @@ def _json_or_raw(data: bytes, rng: Random) -> bytes:
     return edited(data, rng) if data[:1] == b"{" else records(data, rng)
 
 
-def demos() -> Iterator[Target]:
-    """All kinds of native demonstrations."""
+def native() -> Iterator[Target]:
+    """All kinds of native demonstrations of benchmarks."""
     for kind, place in (
         *(("dm_control", "ilr/native/dm_control"), ("minerl", "ilr/native/minecraft")),
         *(("procgen", "ilr/native/procgen"), ("atari", "ilr/native/atari")),
+    ):
+        yield Target("native", kind, copy_of(place), dataset("native"))
+    for name in ("magical_0", "dm_control"):
+        yield Target("native", f"pickle {name}", copy_of(f"ilr/pickles/{name}.pkl.gz"), dataset("native"))
+
+
+def demos() -> Iterator[Target]:
+    """All kinds of other demonstrations."""
+    for kind, place in (
         *(("imitation", "imitation/folder"), ("imitation plain", "imitation/plain_folder")),
         *(("imitation npz", "imitation/trajectories.npz"), ("imitation pickle", "imitation/trajectories.pkl")),
     ):
         yield Target("demos", kind, copy_of(place), dataset("demos"))
-    for name in ("magical_0", "dm_control"):
-        yield Target("demos", f"pickle {name}", copy_of(f"ilr/pickles/{name}.pkl.gz"), dataset("demos"))
     yield Target("demos", "robomimic", robomimic, dataset("demos"))
     yield Target("demos", "d4rl", d4rl, dataset("demos"))
     yield Target("demos", "aloha", aloha, dataset("demos"))
@@ -602,7 +609,7 @@ def texts() -> Iterator[Target]:
 def words_of() -> penstock.MapDataset:
     """Texts of several lengths."""
     texts = [np.arange(n) for n in (3, 9, 1, 20, 4, 4, 30, 2)]
-    return penstock.from_records([{"x": text} for text in texts]).samples()
+    return penstock.from_records([{"x": text} for text in texts]).steps()
 
 
 def state_of(kind: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
@@ -610,15 +617,15 @@ def state_of(kind: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     data = penstock.from_arrays({"x": np.arange(60), "y": np.zeros((60, 2))}, lengths=[10, 20, 5, 25])
     other = penstock.from_arrays({"x": np.arange(30), "y": np.zeros((30, 2))}, lengths=[30])
     words = data.windows(3, pad="drop").shuffle(seed=1)
-    mixed = penstock.mix([data.samples(), other.samples()], [2, 1])
+    mixed = penstock.mix([data.steps(), other.steps()], [2, 1])
     repacked = data.sequences().shuffle(seed=1).pack(30, repack=True)
     made: dict[str, Callable[[], Any]] = {
-        "windows": lambda: penstock.Loader(words, batch_size=7, threads=0),
-        "mixed": lambda: penstock.Loader(mixed, batch_size=7, threads=0),
-        "packed": lambda: penstock.Loader(data.sequences().pack(30), batch_size=1, threads=0),
-        "repacked": lambda: penstock.Loader(repacked, batch_size=1, threads=0),
-        "stream": lambda: penstock.Loader(data.samples().iterate(7).rebatch(4), threads=0),
-        "packed stream": lambda: penstock.Loader(words_of().iterate(2).pack(30), threads=0),
+        "windows": lambda: words.loader(batch_size=7, threads=0),
+        "mixed": lambda: mixed.loader(batch_size=7, threads=0),
+        "packed": lambda: data.sequences().pack(30).loader(batch_size=1, threads=0),
+        "repacked": lambda: repacked.loader(batch_size=1, threads=0),
+        "stream": lambda: penstock.IterDataset.of(data.steps(), 7).rebatch(4).loader(threads=0),
+        "packed stream": lambda: penstock.IterDataset.of(words_of(), 2).pack(30).loader(threads=0),
     }
     return made[kind], lambda taker: [batch["x"] for batch, _ in zip(taker, range(3), strict=False)]
 
@@ -701,6 +708,7 @@ def targets() -> dict[str, Target]:
         *minari(),
         *columns(),
         *demos(),
+        *native(),
         *tables(),
         *lerobot(),
         *rlds(),

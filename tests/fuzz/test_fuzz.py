@@ -19,7 +19,7 @@ from tests.fuzz.edits import corrupted, edited, odd_tree, protobuf, tar_header
 from tests.fuzz.targets import Target, bytes_of, targets
 
 CASES = 5  # of each target
-SLOW = ("demos/pickle", "demos/procgen", "demos/atari", "minari/0.4.2", "l5kit/golden", "map/map")
+SLOW = ("native/pickle", "native/procgen", "native/atari", "minari/0.4.2", "l5kit/golden", "map/map")
 
 
 @pytest.mark.parametrize("key", [key for key in targets() if not key.startswith(SLOW)])

@@ -11,7 +11,6 @@ the name of its `case`, to `outcome`. A line is answered by the exit code of a p
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import signal
@@ -27,6 +26,7 @@ import penstock
 from penstock.cli.jobs import WorkOptions, run_in_parts
 from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.work_plan import WorkPlan
+from tests.forking import serve
 from tests.jobs.cases import CASES, ROLLOUT
 
 CHANGES = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link"}
@@ -60,6 +60,11 @@ def die_at(number: int, root: str | tuple[str, ...]) -> Callable[[], int]:
     return lambda: number - left
 
 
+def task_of(folder: Path, die: int, **more: object) -> dict[str, Any]:
+    """The task to work on the plan in a folder."""
+    return {"plan": str(folder / "plan"), "results": str(folder / "results"), "root": str(folder), "die": die, **more}
+
+
 def work(task: dict[str, Any]) -> None:
     """Run all jobs, and merge their results."""
     plan = WorkPlan.read(task["plan"])
@@ -88,20 +93,6 @@ def warm_up() -> None:
         penstock.RolloutWorker(ROLLOUT).record(range(1), Path(folder) / "recorded")
 
 
-def main() -> None:
-    warm_up()
-    for line in sys.stdin:
-        pid = os.fork()
-        if not pid:
-            code = 1
-            try:
-                work(json.loads(line))
-                code = 0
-            finally:
-                os._exit(code)
-        _, status = os.waitpid(pid, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    warm_up()
+    serve(work)

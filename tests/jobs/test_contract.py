@@ -6,27 +6,16 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from penstock.jobs.coordinator import finish_work, run_share, run_work
 from penstock.jobs.runners import JobResult, ProcessRunner, Runner, ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan
-from tests.jobs.cases import CASES, Inputs, make_inputs
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
-    return make_inputs(tmp_path_factory.mktemp("inputs"))
-
-
-@pytest.fixture(scope="module")
-def expected(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, bytes]]:
-    """The result of each command without jobs."""
-    return {name: case.plain(inputs, tmp_path_factory.mktemp("plain")) for name, case in CASES.items()}
+from tests.jobs.cases import CASES, Inputs
 
 
 def run_array(work: WorkPlan, folder: Path, plan: Path) -> None:
@@ -36,6 +25,7 @@ def run_array(work: WorkPlan, folder: Path, plan: Path) -> None:
         assert run_share(WorkPlan.read(plan), folder, index, 3).failures == {}
 
 
+Expected = Callable[[str], Mapping[str, bytes]]
 RUNNERS = {
     "caller": lambda: ThreadRunner(0),
     "threads": lambda: ThreadRunner(3),
@@ -43,10 +33,17 @@ RUNNERS = {
 }
 
 
-@pytest.mark.parametrize("runner", [*RUNNERS, "array"])
-@pytest.mark.parametrize("name", CASES)
+# A result without files, parts on disk, a library that must not break in a forked process, and data that grow. What
+# arrives late, twice or not at all is tested for each command below, and plans from a file in `test_crashes.py`.
+FEW = ["stats", "convert to columns", "convert to lerobot", "record --grow"]
+
+
+@pytest.mark.parametrize(
+    ("name", "runner"),
+    [*product(CASES, ["threads"]), *product(FEW, ["caller", "processes", "array"])],
+)
 def test_each_runner_gives_the_bytes_of_a_run_without_jobs(
-    name: str, runner: str, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path
+    name: str, runner: str, inputs: Inputs, expected: Expected, tmp_path: Path
 ) -> None:
     work = CASES[name].plan(inputs, tmp_path)
     if runner == "array":
@@ -55,7 +52,7 @@ def test_each_runner_gives_the_bytes_of_a_run_without_jobs(
         report = run_work(work, tmp_path / "results", RUNNERS[runner]())
         assert (report.done, report.failures) == (len(work), {})
     result = finish_work(work, tmp_path / "results")
-    assert CASES[name].outcome(result, tmp_path) == expected[name]
+    assert CASES[name].outcome(result, tmp_path) == expected(name)
 
 
 class Unreliable(Runner):
@@ -84,7 +81,7 @@ class Unreliable(Runner):
 
 @pytest.mark.parametrize("name", CASES)
 def test_lost_doubled_and_late_jobs_change_nothing(
-    name: str, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path
+    name: str, inputs: Inputs, expected: Expected, tmp_path: Path
 ) -> None:
     work = CASES[name].plan(inputs, tmp_path)
     report = run_work(work, tmp_path / "results", Unreliable(name))
@@ -93,5 +90,5 @@ def test_lost_doubled_and_late_jobs_change_nothing(
     late = run_job(work, len(work) - 1, 0)  # a straggler, when all results are there
     assert late.error == ""
     result = finish_work(work, tmp_path / "results")
-    assert CASES[name].outcome(result, tmp_path) == expected[name]
+    assert CASES[name].outcome(result, tmp_path) == expected(name)
     assert not list(tmp_path.glob("*.parts"))

@@ -5,14 +5,11 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import pickle
 import random
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,60 +20,23 @@ from penstock.errors import DataError, WorkerError
 from penstock.jobs.coordinator import finish_work, missing_jobs, run_share, run_work
 from penstock.jobs.operation import OPENED
 from penstock.jobs.runners import ThreadRunner
-from tests.jobs.cases import CASES, Inputs, make_inputs
+from tests.forking import Forks
+from tests.jobs.cases import CASES, Inputs
+from tests.jobs.crashing import task_of
 
 WRITING = [name for name in CASES if name.split()[0] in ("convert", "reshard", "cache", "check", "record")]
 OUTPUTS = {"out", "out.certificate.json", "plan", "plan.survey", "derived", "packs"}
-ROOT = Path(__file__).parents[2]
 PLACES = "episodes|archives|front of|wrist of|hand of"
-MOST_KILLS = 5
+MOST_KILLS = 3
+# Whose end is killed at each of its last changes: a folder, a file, columns of a cache, and data that grow.
+THOROUGH = ["convert to columns", "convert to minari, hdf5", "cache", "record --grow"]
+Expected = Callable[[str], Mapping[str, bytes]]
 MOST_CHANGES = {"check --deep": 4, "cache": 30}
-SECONDS = 60
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
-    return make_inputs(tmp_path_factory.mktemp("inputs"))
-
-
-@pytest.fixture(scope="module")
-def expected(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, bytes]]:
-    """The result of each command without jobs."""
-    return {name: CASES[name].plain(inputs, tmp_path_factory.mktemp("plain")) for name in CASES}
-
-
-class Forks:
-    """A process without threads that forks off one process for each piece of work."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "tests.jobs.crashing"]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, cwd=ROOT
-        )
-
-    def run(self, folder: Path, die: int, **more: object) -> int:
-        """Work on the plan in a folder; return the exit code."""
-        task = {"plan": str(folder / "plan"), "results": str(folder / "results"), "root": str(folder), "die": die}
-        task |= more
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(task) + "\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def close(self) -> None:
-        """End the process."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        assert self.process.wait(SECONDS) == 0
 
 
 @pytest.fixture(scope="module")
 def forks() -> Generator[Forks]:
-    forks = Forks()
+    forks = Forks("tests.jobs.crashing")
     yield forks
     forks.close()
 
@@ -104,24 +64,25 @@ class FullDisk:
 
 @pytest.mark.parametrize("name", WRITING)
 def test_a_process_that_is_killed_at_any_change_goes_on(
-    name: str, forks: Forks, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path
+    name: str, forks: Forks, inputs: Inputs, expected: Expected, tmp_path: Path
 ) -> None:
     work = CASES[name].plan(inputs, tmp_path)
     work.write(tmp_path / "plan")
     chosen = random.Random(name)
     kills = 0
-    while (code := forks.run(tmp_path, chosen.randint(1, MOST_CHANGES.get(name, 60)) if kills < MOST_KILLS else 0)) < 0:
+    most = MOST_CHANGES.get(name, 60)
+    while (code := forks.run(task_of(tmp_path, chosen.randint(1, most) if kills < MOST_KILLS else 0))) < 0:
         assert code == -signal.SIGKILL
         kills += 1
     assert kills > 1
     assert missing_jobs(work, tmp_path / "results") == []
     assert code == 0
-    assert CASES[name].outcome(finish_work(work, tmp_path / "results"), tmp_path) == expected[name]
+    assert CASES[name].outcome(finish_work(work, tmp_path / "results"), tmp_path) == expected(name)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_command_that_is_killed_while_it_ends_sees_that_its_work_is_finished(
-    name: str, forks: Forks, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path
+    name: str, forks: Forks, inputs: Inputs, expected: Expected, tmp_path: Path
 ) -> None:
     """Also after the target is complete: while the staging folder and the results are removed, and after that."""
     folder, range_bytes = tmp_path / "work", CASES[name].range_bytes
@@ -133,12 +94,12 @@ def test_a_command_that_is_killed_while_it_ends_sees_that_its_work_is_finished(
 
     def command(die: int) -> int:
         more = {"changes": str(tmp_path / "changes"), "outcome": str(tmp_path / "outcome")}
-        return forks.run(folder, die, range_bytes=range_bytes, case=name, **more)
+        return forks.run(task_of(folder, die, range_bytes=range_bytes, case=name, **more))
 
     assert command(0) == 0
     changes = int((tmp_path / "changes").read_text())
-    last = min(changes, 4 if name in WRITING else 2)
-    chosen = random.Random(name).sample(range(1, changes - last + 1), min(changes - last, 2))
+    last = min(changes, 4 if name in THOROUGH else 2)
+    chosen = random.Random(name).sample(range(1, changes - last + 1), min(changes - last, last // 2))
     for die in [*chosen, *range(changes - last + 1, changes + 1)]:
         shutil.rmtree(folder)
         shutil.copytree(tmp_path / "before", folder)
@@ -146,14 +107,14 @@ def test_a_command_that_is_killed_while_it_ends_sees_that_its_work_is_finished(
         ended = not (folder / "results").exists()  # after the result was shown
         assert ended == (die == changes)
         assert command(0) == 0
-        assert pickle.loads((tmp_path / "outcome").read_bytes()) == expected[name]
+        assert pickle.loads((tmp_path / "outcome").read_bytes()) == expected(name)
         left = {path.name for path in folder.iterdir()} - OUTPUTS
         assert ended or not left, left
 
 
 @pytest.mark.parametrize("name", [name for name in WRITING if name not in ("check --deep", "record --grow")])
 def test_a_full_disk_fails_jobs_and_the_next_run_goes_on(
-    name: str, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, inputs: Inputs, expected: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = CASES[name].plan(inputs, tmp_path)
     results = tmp_path / "results"
@@ -166,12 +127,12 @@ def test_a_full_disk_fails_jobs_and_the_next_run_goes_on(
     failed = int(str(caught.value).partition(": job ")[2].split()[0])
     assert missing_jobs(work, results) == list(range(failed, len(work)))
     assert run_work(work, results, ThreadRunner(0)).done == len(work) - failed
-    assert CASES[name].outcome(finish_work(work, results), tmp_path) == expected[name]
+    assert CASES[name].outcome(finish_work(work, results), tmp_path) == expected(name)
 
 
 @pytest.mark.parametrize("name", [name for name in WRITING if name != "check --deep"])
 def test_parts_that_are_gone_are_made_again_and_late_tasks_find_the_work_finished(
-    name: str, inputs: Inputs, expected: Mapping[str, Any], tmp_path: Path
+    name: str, inputs: Inputs, expected: Expected, tmp_path: Path
 ) -> None:
     work, results = CASES[name].plan(inputs, tmp_path), tmp_path / "results"
     run_work(work, results)
@@ -183,11 +144,11 @@ def test_parts_that_are_gone_are_made_again_and_late_tasks_find_the_work_finishe
         with pytest.raises(DataError, match=rf"missing are job \d+ \(({PLACES})"):
             finish_work(work, results)
         assert run_share(work, results, 0, 1).done > 0
-    assert CASES[name].outcome(finish_work(work, results), tmp_path) == expected[name]
+    assert CASES[name].outcome(finish_work(work, results), tmp_path) == expected(name)
     shutil.rmtree(results)
     OPENED.close()
     if name != "cache":  # whose parts are not made again, either
         assert (run_share(work, results, 0, 1).earlier, run_work(work, results).earlier) == (len(work), len(work))
-        assert CASES[name].outcome(finish_work(work, results), tmp_path) == expected[name]
-    assert CASES[name].outcome(None, tmp_path) == expected[name]
+        assert CASES[name].outcome(finish_work(work, results), tmp_path) == expected(name)
+    assert CASES[name].outcome(None, tmp_path) == expected(name)
     assert not list(tmp_path.glob("*.parts"))

@@ -45,7 +45,7 @@ def test_each_runner_writes_the_same_index(folder: Path, tmp_path: Path, monkeyp
         files.append(Path(summary["index"]).read_bytes())
     assert files[0] == files[1]
     again = index(folder, ThreadRunner(0), tmp_path / "again")
-    assert (again["made"], again["read"], again["steps"]) == (False, 0, penstock.open(folder).steps)
+    assert (again["made"], again["read"], again["steps"]) == (False, 0, penstock.open(folder).total_steps)
     os.utime(folder / "7.parquet", ns=(10**18, 10**18 + 1))
     part = index(folder, ThreadRunner(0), tmp_path / "part")
     assert (part["made"], part["read"]) == (True, 1)

@@ -43,8 +43,7 @@ def same_tables(one: Columns, other: Columns) -> bool:
     )
 
 
-@pytest.mark.parametrize("processes", [0, 2])
-@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize(("deep", "processes"), [(False, 0), (True, 2)])
 def test_check(recording: Path, tmp_path: Path, deep: bool, processes: int) -> None:
     arguments = {"location": str(recording), "deep": deep, "thresholds": {"frozen_steps": 3}}
     report = worked("check", arguments, tmp_path, processes)
@@ -76,7 +75,7 @@ def test_check_of_damaged_data(recording: Path, tmp_path: Path) -> None:
 def test_statistics_of_chosen_episodes(recording: Path, tmp_path: Path) -> None:
     arguments = {"location": str(recording), "episodes": "3:80", "columns": ["pixels"], "by": "task"}
     result = worked("stats", arguments, tmp_path)
-    data = penstock.open(recording).take(range(3, 80))
+    data = penstock.open(recording)[3:80]
     assert result == penstock.statistics(data, ["pixels"], by="task")
 
 

@@ -15,7 +15,7 @@ from penstock.errors import PlanError
 from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.runners import ProcessRunner, ThreadRunner
 from penstock.jobs.work_plan import WorkPlan
-from penstock.plan.packed import PackedPlan
+from penstock.plan.pack import PackedPlan
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -24,26 +23,16 @@ from penstock.jobs.operation import OPENED
 from penstock.jobs.runners import ThreadRunner, run_job
 from penstock.jobs.work_plan import WorkPlan
 from penstock.locations.location import MARKER
-from tests.jobs.cases import CASES, Case, Inputs, make_inputs
-from tests.jobs.test_crashes import Forks
+from tests.forking import Forks
+from tests.jobs.cases import CASES, Case, Inputs
+from tests.jobs.crashing import task_of
 from tests.locations.clock import without_waiting
 from tests.locations.s3 import KEY, SECRET, Bucket, Request, Stores, bucket_on
 from tests.locations.server import serving
 
 CONVERT = {name: case for name, case in CASES.items() if case.operation == "convert"}
-KILLS = 8
+KILLS = 4
 Expected = Callable[[str], Mapping[str, bytes]]
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
-    return make_inputs(tmp_path_factory.mktemp("inputs"))
-
-
-@pytest.fixture(scope="module")
-def expected(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Mapping[str, bytes]]:
-    """Return a function that gives the result of a command without jobs, on a local disk."""
-    return cache(lambda name: CONVERT[name].plain(inputs, tmp_path_factory.mktemp("plain")))
 
 
 @pytest.fixture
@@ -119,9 +108,9 @@ def test_a_process_that_is_killed_at_any_change_goes_on_there_or_on_another_mach
     with serving({}) as site:
         work, _ = plan_to(f"{site.url}/set", CONVERT[name], inputs, tmp_path)
         work.write(tmp_path / "plan")
-        forks = Forks()
+        forks = Forks("tests.jobs.crashing")
         kills = 0
-        while (code := forks.run(tmp_path, chosen.randint(1, 90) if kills < KILLS else 0)) < 0:
+        while (code := forks.run(task_of(tmp_path, chosen.randint(1, 90) if kills < KILLS else 0))) < 0:
             assert code == -signal.SIGKILL
             kills += 1
             if chosen.random() < 0.5:

@@ -41,7 +41,7 @@ LAZY: Any = add_twice
 def new_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The dispatcher of a kernel that is not in the cache, in a process that has compiled nothing yet."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(compiler, "_state", compiler._Compiling())
+    monkeypatch.setattr(compiler, "_compiled", compiler._Compiled())
     kernel = jit.KERNELS[f"{__name__}.add_twice"]
     return jit.Kernel(kernel.function, kernel.signatures, counted=False).made()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import penstock
+from penstock.data.map_dataset import planned_samples
 from penstock.loading.position_source import PositionSource
 
 
@@ -13,11 +14,11 @@ def numbers(n: int, start: int = 0) -> penstock.EpisodeDataset:
 
 
 def test_jobs_of_samples_that_a_function_enlarges_stay_small() -> None:
-    small = numbers(60_000).samples()
+    small = numbers(60_000).steps()
     large = small.map(lambda c: {"picture": np.zeros((c.n, 1 << 17), np.uint8)})
     counted = {}
     for name, dataset in (("small", small), ("large", large)):
-        source = PositionSource(dataset, 32)
+        source = PositionSource(planned_samples(dataset), 32)
         jobs = source.jobs(source.start())
         next(jobs).run()
         counted[name] = len(next(jobs).run())
@@ -26,8 +27,8 @@ def test_jobs_of_samples_that_a_function_enlarges_stay_small() -> None:
 
 
 def test_an_empty_share_of_a_mix_has_the_columns_that_functions_give() -> None:
-    parts = [numbers(9, 10 * k).samples().map(lambda c: {"doubled": 2 * c["rewards"]}) for k in range(2)]
+    parts = [numbers(9, 10 * k).steps().map(lambda c: {"doubled": 2 * c["rewards"]}) for k in range(2)]
     mixed = penstock.mix(parts, [1, 1])
-    empty = mixed.batch(np.zeros(0, np.int64))
+    empty = planned_samples(mixed).at(np.zeros(0, np.int64))
     assert sorted(empty) == sorted(mixed[:])
     assert empty.n == 0

@@ -61,8 +61,8 @@ def test_batches_keep_to_their_limits(
 ) -> None:
     size = 5 if size is None and tokens is None else size
     data = sequences(lengths).shuffle(1) if shuffled else sequences(lengths)
-    planned = data.batches(size, tokens=tokens, multiple=multiple, window=window)
-    loader = Loader(planned, threads=0)
+    planned = data.apply(penstock.Batches(size, tokens=tokens, multiple=multiple, window=window))
+    loader = planned.loader(threads=0)
     for _ in range(2):
         count = len(loader)
         batches = epoch_of(loader)
@@ -78,7 +78,7 @@ def test_batches_keep_to_their_limits(
 
 def test_a_window_is_cut_greedily_from_its_longest_sample() -> None:
     lengths = np.random.default_rng(0).integers(1, 30, 500).tolist()
-    batches = epoch_of(Loader(sequences(lengths).shuffle(2).batches(tokens=120), threads=0))
+    batches = epoch_of(sequences(lengths).shuffle(2).loader(penstock.Batches(tokens=120), threads=0))
     expected: list[int] = []
     left = sorted(lengths, reverse=True)
     while left:
@@ -93,22 +93,26 @@ def test_a_window_is_cut_greedily_from_its_longest_sample() -> None:
 
 
 def test_ramps_hold_from_their_positions_on() -> None:
-    data = penstock.from_arrays({"x": np.arange(40)}, [40]).samples().batches([(0, 4), (10, 8), (60, 3)], sort=False)
-    loader = Loader(data, threads=0)
+    data = (
+        penstock.from_arrays({"x": np.arange(40)}, [40])
+        .steps()
+        .apply(penstock.Batches([(0, 4), (10, 8), (60, 3)], sort=False))
+    )
+    loader = data.loader(threads=0)
     assert [batch.n for batch in loader] == [4, 4, 2, 8, 8, 8, 6]
     assert [batch.n for batch in loader] == [8, 8, 4, 3, 3, 3, 3, 3, 3, 2]
-    budget = sequences([2] * 30).batches(tokens=[(0, 4), (10, 12)], sort=False)
-    assert [batch.n for batch in Loader(budget, threads=0)] == [2, 2, 2, 2, 2, 6, 6, 6, 2]
+    budget = sequences([2] * 30).apply(penstock.Batches(tokens=[(0, 4), (10, 12)], sort=False))
+    assert [batch.n for batch in budget.loader(threads=0)] == [2, 2, 2, 2, 2, 6, 6, 6, 2]
 
 
 @settings(max_examples=40, deadline=None)
 @given(LENGTHS, st.integers(1, 4), st.integers(0, 6), st.integers(1, 40))
 def test_ranks_share_each_batch_and_resume_anywhere(lengths: list[int], world: int, stop: int, window: int) -> None:
-    planned = sequences(lengths).shuffle(4).batches(7, tokens=40, window=window)
-    whole = [values(batch) for loader in [Loader(planned, threads=0)] for _ in range(2) for batch in loader]
-    loader = Loader(planned, threads=0)
+    planned = sequences(lengths).shuffle(4).apply(penstock.Batches(7, tokens=40, window=window))
+    whole = [values(batch) for loader in [planned.loader(threads=0)] for _ in range(2) for batch in loader]
+    loader = planned.loader(threads=0)
     first = [values(batch) for _, batch in zip(range(stop), loader, strict=False)]
-    ranks = [Loader(planned, rank=rank, world=world, threads=0) for rank in range(world)]
+    ranks = [planned.loader(rank=rank, world=world, threads=0) for rank in range(world)]
     for each in ranks:
         each.load_state_dict(loader.state_dict())
     rest: list[list[list[int]]] = []
@@ -123,18 +127,18 @@ def test_ranks_share_each_batch_and_resume_anywhere(lengths: list[int], world: i
 
 def test_threads_do_not_change_batches() -> None:
     lengths = np.random.default_rng(1).integers(1, 40, 3000).tolist()
-    planned = sequences(lengths).shuffle(1).batches(tokens=400, window=1000)
-    alone, several = (list(Loader(planned, threads=threads)) for threads in (0, 3))
+    planned = sequences(lengths).shuffle(1).apply(penstock.Batches(tokens=400, window=1000))
+    alone, several = (list(planned.loader(threads=threads)) for threads in (0, 3))
     assert [values(batch) for batch in alone] == [values(batch) for batch in several]
 
 
 def test_tickets_and_skips_of_planned_batches() -> None:
-    planned = sequences([3, 1, 4, 1, 5, 9, 2, 6]).batches(2, seed=1)
-    loader = Loader(planned, threads=0)
+    planned = sequences([3, 1, 4, 1, 5, 9, 2, 6]).apply(penstock.Batches(2, seed=1))
+    loader = planned.loader(threads=0)
     batches = list(loader)
     table = loader.why(batches[1].ticket).table
     assert table["rows"].tolist() == [len(row) for row in values(batches[1])]
-    again = Loader(planned, threads=0)
+    again = planned.loader(threads=0)
     again.skip(batches[1].ticket)
     again.skip((6, 7))
     left = list(again)
@@ -144,12 +148,12 @@ def test_tickets_and_skips_of_planned_batches() -> None:
 
 def test_mixes_packs_and_functions() -> None:
     mixed = penstock.mix({"a": sequences([3, 5, 8, 2]), "b": sequences([9, 1])}, [2, 1], union=True, stop=6)
-    batches = list(Loader(mixed.batches(3), threads=0))
+    batches = list(mixed.loader(penstock.Batches(3), threads=0))
     assert sum(batch.n for batch in batches) == 6
-    packs = sequences([3, 5, 8, 2, 9, 1]).pack(10).batches([(0, 1), (2, 2)], sort=False)
-    assert [batch["x"].shape for batch in Loader(packs, threads=0)] == [(1, 10), (1, 10), (1, 10)]
-    mapped = sequences([3, 5]).batches(2).map(lambda columns: {"wide": columns["x"] * 2})
-    assert next(iter(Loader(mapped, threads=0)))["wide"].shape == (2, 5)
+    packs = sequences([3, 5, 8, 2, 9, 1]).pack(10).apply(penstock.Batches([(0, 1), (2, 2)], sort=False))
+    assert [batch["x"].shape for batch in packs.loader(threads=0)] == [(1, 10), (1, 10), (1, 10)]
+    mapped = sequences([3, 5]).apply(penstock.Batches(2)).map(lambda columns: {"wide": columns["x"] * 2})
+    assert next(iter(mapped.loader(threads=0)))["wide"].shape == (2, 5)
 
 
 @pytest.mark.parametrize(
@@ -171,19 +175,19 @@ def test_mixes_packs_and_functions() -> None:
 )
 def test_wrong_batches_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        sequences([3, 4]).batches(**options)
+        sequences([3, 4]).apply(penstock.Batches(**options))
 
 
 def test_wrong_uses_are_refused() -> None:
-    planned = sequences([3, 4]).batches(2)
+    planned = sequences([3, 4]).apply(penstock.Batches(2))
     with pytest.raises(PlanError, match="whose batches are planned"):
-        Loader(planned, 2)
+        planned.loader(2)
     with pytest.raises(PlanError, match="whose batches are planned"):
-        Loader(planned, drop_last=True)
-    with pytest.raises(PlanError, match="TorchLoader takes planned batches"):
+        planned.loader(drop_last=True)
+    with pytest.raises(PlanError, match="takes them"):
         TorchStream(planned, 2)
     with pytest.raises(PlanError, match="samples of at most 3 tokens, got 4"):
-        next(iter(Loader(sequences([3, 4]).batches(tokens=3), threads=0)))
+        next(iter(sequences([3, 4]).loader(penstock.Batches(tokens=3), threads=0)))
 
 
 @pytest.mark.parametrize(("world", "stop"), [(1, 3), (2, 7), (3, 12)])
@@ -192,31 +196,31 @@ def test_packs_that_get_longer_are_batched_by_tokens(world: int, stop: int) -> N
     lengths = np.random.default_rng(3).integers(1, 9, 200)
     below = penstock.from_arrays({"x": np.arange(lengths.sum())}, lengths.tolist()).sequences().shuffle(seed=1)
     packs = below.pack([(0, 8), (90, 16), (250, 32)]).map(lambda columns: {**columns.flat, "y": columns["x"] + 1})
-    data = packs.batches(tokens=64, sort=False)
+    data = packs.apply(penstock.Batches(tokens=64, sort=False))
 
     def batches(loader: penstock.Loader) -> list[Any]:
         return [(batch["x"], batch["segment_ids"], str(batch.ticket)) for _ in range(2) for batch in loader]
 
-    whole = batches(penstock.Loader(data, rank=0, world=1))
+    whole = batches(data.loader(rank=0, world=1))
     shapes = [x.shape for x, _, _ in whole]
     assert {(8, 8), (4, 16), (2, 32)} <= set(shapes)
     assert all(rows * width <= 64 for rows, width in shapes)
     assert [width for _, width in shapes] == sorted(width for _, width in shapes)
-    shared = [batches(penstock.Loader(data, rank=rank, world=world, threads=2)) for rank in range(world)]
+    shared = [batches(data.loader(rank=rank, world=world, threads=2)) for rank in range(world)]
     for (x, ids, _), parts in zip(whole, zip(*shared, strict=True), strict=True):
         assert np.array_equal(np.concatenate([part[0] for part in parts]), x)
         assert np.array_equal(np.concatenate([part[1] for part in parts]), ids)
         counts = [len(part[0]) for part in parts]
         assert max(counts) - min(counts) <= 1
-    first = penstock.Loader(data, rank=0, world=world)
+    first = data.loader(rank=0, world=world)
     taken = iter(first)
     for _ in range(stop):
         next(taken)
-    second = penstock.Loader(data, rank=0, world=1)
+    second = data.loader(rank=0, world=1)
     second.load_state_dict(first.state_dict())
     for (x, _, ticket), batch in zip(whole[stop:], second, strict=False):
         assert np.array_equal(batch["x"], x)
         assert str(batch.ticket) == ticket
         assert sorted(second.why(ticket, "x").table["rows"].tolist())
-    mixed = penstock.mix([packs, packs.shuffle(seed=5)], stop=50).batches(6)
-    assert {batch["x"].shape[1] for batch in penstock.Loader(mixed)} <= {8, 16, 32}
+    mixed = penstock.mix([packs, packs.shuffle(seed=5)], stop=50).apply(penstock.Batches(6))
+    assert {batch["x"].shape[1] for batch in mixed.loader()} <= {8, 16, 32}

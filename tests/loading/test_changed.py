@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.data import MapDataset
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.loading import Loader
 
@@ -22,7 +23,7 @@ SIZES = {"a": 17, "b": 40, "c": 5, "d": 29}
 def part(name: str, seed: int = 3) -> MapDataset:
     """Samples that say their part and number, in another order every epoch."""
     first = 1000 * sorted(SIZES).index(name)
-    return penstock.from_arrays({"x": np.arange(SIZES[name]) + first}, [SIZES[name]]).samples().shuffle(seed)
+    return penstock.from_arrays({"x": np.arange(SIZES[name]) + first}, [SIZES[name]]).steps().shuffle(seed)
 
 
 def mixed(weights: Mapping[str, Any], stop: Any = "never", **options: Any) -> MapDataset:
@@ -49,7 +50,7 @@ def check_parts(rows: list[int]) -> None:
     """Each part was read in its order from its first sample on, so none is lost or repeated within an epoch of it."""
     for name in SIZES:
         mine = [x for x in rows if x // 1000 == sorted(SIZES).index(name)]
-        assert mine == part(name).batch(np.arange(len(mine)))["x"].tolist()
+        assert mine == planned_samples(part(name)).at(np.arange(len(mine)))["x"].tolist()
 
 
 WEIGHTS = st.dictionaries(st.sampled_from(sorted(SIZES)), st.integers(1, 9), min_size=1)
@@ -62,7 +63,7 @@ def test_no_sample_is_lost_or_repeated_within_a_part(runs: list[Any], batch_size
     rows: list[int] = []
     state: dict[str, Any] | None = None
     for weights, stop, batches in runs:
-        loader = Loader(mixed(weights, stop), batch_size, threads=0)
+        loader = mixed(weights, stop).loader(batch_size, threads=0)
         if state is not None:
             loader.load_state_dict(state, changed="continue")
         rows += taken(loader, batches)
@@ -73,15 +74,15 @@ def test_no_sample_is_lost_or_repeated_within_a_part(runs: list[Any], batch_size
 @settings(max_examples=20, deadline=None)
 @given(WEIGHTS, WEIGHTS, st.integers(0, 8), st.integers(1, 4))
 def test_a_changed_run_is_resumed_on_any_ranks(before: Any, after: Any, batches: int, world: int) -> None:
-    first = Loader(mixed(before), 6, threads=0)
+    first = mixed(before).loader(6, threads=0)
     rows = taken(first, 4)
-    whole = Loader(mixed(after), 6, threads=0)
+    whole = mixed(after).loader(6, threads=0)
     whole.load_state_dict(stored(first), changed="continue")
     expected = taken(whole, batches + 3)
-    stopped = Loader(mixed(after), 6, threads=0)
+    stopped = mixed(after).loader(6, threads=0)
     stopped.load_state_dict(stored(first), changed="continue")
     found = taken(stopped, batches)
-    ranks = [Loader(mixed(after), 6, rank=rank, world=world, threads=0) for rank in range(world)]
+    ranks = [mixed(after).loader(6, rank=rank, world=world, threads=0) for rank in range(world)]
     for each in ranks:
         each.load_state_dict(stored(stopped))
     for parts in zip(*(iter(each) for each in ranks), range(3), strict=False):
@@ -91,9 +92,9 @@ def test_a_changed_run_is_resumed_on_any_ranks(before: Any, after: Any, batches:
 
 
 def test_the_new_weights_hold_from_the_seam_on() -> None:
-    loader = Loader(mixed({"a": 1, "b": 9}), 10, threads=0)
+    loader = mixed({"a": 1, "b": 9}).loader(10, threads=0)
     taken(loader, 3)
-    later = Loader(mixed({"a": 1, "b": 1, "d": 2}), 40, threads=0)
+    later = mixed({"a": 1, "b": 1, "d": 2}).loader(40, threads=0)
     later.load_state_dict(stored(loader), changed="continue")
     batch = next(iter(later))
     assert np.bincount(batch["source"]).tolist() == [10, 10, 20]
@@ -104,7 +105,7 @@ def test_a_part_that_returns_goes_on() -> None:
     rows: list[int] = []
     state = None
     for weights in ({"a": 1, "b": 1}, {"b": 1}, {"c": 2, "b": 1}, {"a": 1, "c": 1}):
-        loader = Loader(mixed(weights), 4, threads=0)
+        loader = mixed(weights).loader(4, threads=0)
         if state is not None:
             loader.load_state_dict(state, changed="continue")
         rows += taken(loader, 3)
@@ -114,15 +115,15 @@ def test_a_part_that_returns_goes_on() -> None:
 
 
 def test_tickets_from_before_stay_explainable() -> None:
-    first = Loader(mixed({"a": 1, "b": 3}, label="from"), 8, threads=0)
+    first = mixed({"a": 1, "b": 3}, label="from").loader(8, threads=0)
     old = [next(iter(first)), next(iter(first))]
-    second = Loader(mixed({"b": 1, "a": 1}), 8, threads=0)
+    second = mixed({"b": 1, "a": 1}).loader(8, threads=0)
     second.load_state_dict(stored(first), changed="continue")
     between = next(iter(second))
-    third = Loader(mixed({"a": 5, "b": 1, "c": 1}), 8, threads=0)
+    third = mixed({"a": 5, "b": 1, "c": 1}).loader(8, threads=0)
     third.load_state_dict(stored(second), changed="continue")
     batches = [*old, between, next(iter(third))]
-    resumed = Loader(mixed({"a": 5, "b": 1, "c": 1}), 8, threads=0)
+    resumed = mixed({"a": 5, "b": 1, "c": 1}).loader(8, threads=0)
     resumed.load_state_dict(stored(third))
     for loader in (third, resumed):
         for batch in batches:
@@ -130,32 +131,32 @@ def test_tickets_from_before_stay_explainable() -> None:
             names = loader.why(batch.ticket).parts
             firsts = [1000 * sorted(SIZES).index(names[source]) for source in table["source"].tolist()]
             assert (np.array(firsts) + table["first_row"]).tolist() == batch["x"].tolist()
-    alone = Loader(mixed({"c": 1}), 8, threads=0)
+    alone = mixed({"c": 1}).loader(8, threads=0)
     alone.load_state_dict(stored(third), changed="continue")
     with pytest.raises(StateError, match="expected a ticket of the plan"):
         alone.why(old[0].ticket)  # the parts of that mix are not in this one
-    kept = Loader(mixed({"a": 0, "b": 0, "c": 1}), 8, threads=0)
+    kept = mixed({"a": 0, "b": 0, "c": 1}).loader(8, threads=0)
     kept.load_state_dict(stored(third), changed="continue")
     assert kept.why(old[0].ticket).table["first_row"].tolist() == resumed.why(old[0].ticket).table["first_row"].tolist()
 
 
 def test_mixes_below_other_columns_functions_and_epoch_lengths() -> None:
     def chain(weights: Mapping[str, Any], length: int) -> MapDataset:
-        data = mixed(weights).nominal(length).select("x")
+        data = mixed(weights).with_epoch_length(length).select_columns("x")
         return data.map(lambda columns: {"x": columns["x"] + 1, "source": columns["source"]})
 
-    first = Loader(chain({"a": 1, "b": 1}, 10), 5, threads=0)
+    first = chain({"a": 1, "b": 1}, 10).loader(5, threads=0)
     rows = taken(first, 5)
-    second = Loader(chain({"a": 1, "b": 2}, 12), 5, threads=0)
+    second = chain({"a": 1, "b": 2}, 12).loader(5, threads=0)
     second.load_state_dict(stored(first), changed="continue")
     rows += taken(second, 6)
     check_parts([x - 1 for x in rows])
 
 
 def test_an_unchanged_mix_is_resumed_as_ever() -> None:
-    loader = Loader(mixed({"a": 1, "b": 2}), 7, threads=0)
+    loader = mixed({"a": 1, "b": 2}).loader(7, threads=0)
     rows = taken(loader, 3)
-    again = Loader(mixed({"a": 1, "b": 2}), 7, threads=0)
+    again = mixed({"a": 1, "b": 2}).loader(7, threads=0)
     again.load_state_dict(stored(loader), changed="continue")
     state = stored(again)
     assert "seams" not in state
@@ -166,9 +167,9 @@ def test_an_unchanged_mix_is_resumed_as_ever() -> None:
 
 
 def test_a_loader_that_continued_one_mix_loads_other_states() -> None:
-    first = Loader(mixed({"a": 1, "b": 2}), 7, threads=0)
+    first = mixed({"a": 1, "b": 2}).loader(7, threads=0)
     taken(first, 2)
-    loader = Loader(mixed({"a": 1, "b": 1}), 7, threads=0)
+    loader = mixed({"a": 1, "b": 1}).loader(7, threads=0)
     start = stored(loader)
     loader.load_state_dict(stored(first), changed="continue")
     rows = taken(loader, 2)
@@ -183,28 +184,28 @@ def test_a_loader_that_continued_one_mix_loads_other_states() -> None:
 
 
 def test_what_cannot_be_continued_is_refused() -> None:
-    loader = Loader(mixed({"a": 1, "b": 2}), 7, threads=0)
+    loader = mixed({"a": 1, "b": 2}).loader(7, threads=0)
     taken(loader, 2)
     state = stored(loader)
     with pytest.raises(StateError, match="give changed='continue' to go on with other weights"):
-        Loader(mixed({"a": 1}), 7).load_state_dict(state)
+        mixed({"a": 1}).loader(7).load_state_dict(state)
     other = penstock.mix({"a": part("a", seed=9), "b": part("b")})
     with pytest.raises(StateError, match=r"part 'a' of the mix .* give it another name"):
-        Loader(other, 7).load_state_dict(state, changed="continue")
+        other.loader(7).load_state_dict(state, changed="continue")
     with pytest.raises(StateError, match="expected a mix to continue"):
-        Loader(part("a"), 7).load_state_dict(state, changed="continue")
-    alone = Loader(part("a"), 7)
+        part("a").loader(7).load_state_dict(state, changed="continue")
+    alone = part("a").loader(7)
     assert "mix" not in alone.state_dict()
     with pytest.raises(StateError, match="not one of a mix that could be continued"):
-        Loader(mixed({"a": 1}), 7).load_state_dict(alone.state_dict(), changed="continue")
-    steady = mixed({"a": 17}, stop=17).where(lambda columns: columns["x"] >= 0)
+        mixed({"a": 1}).loader(7).load_state_dict(alone.state_dict(), changed="continue")
+    steady = mixed({"a": 17}, stop=17).filter(lambda columns: columns["x"] >= 0)
     with pytest.raises(StateError, match=r"can be made again .* Take.* before they are mixed"):
-        Loader(steady, 7).load_state_dict(state, changed="continue")
+        steady.loader(7).load_state_dict(state, changed="continue")
     with pytest.raises(PlanError, match="changed to be one of"):
         loader.load_state_dict(state, changed="yes")
     for wrong in ([], {"position": 0}, {**state["mix"], "course": 3}, {**state["mix"], "parts": {"a": ["x", 3, 1]}}):
         with pytest.raises(StateError):
-            Loader(mixed({"a": 1}), 7).load_state_dict({**state, "mix": wrong}, changed="continue")
+            mixed({"a": 1}).loader(7).load_state_dict({**state, "mix": wrong}, changed="continue")
     with pytest.raises(StateError):
         loader.load_state_dict({**state, "seams": 3})
     assert stored(loader) == state
@@ -212,17 +213,17 @@ def test_what_cannot_be_continued_is_refused() -> None:
 
 def test_passes_count_over_a_change_of_weights() -> None:
     """A part that may be read twice gives the rest of both passes after the change, and tickets stay explainable."""
-    few, many = (penstock.from_arrays({"x": np.arange(n) + first}, [n]).samples() for n, first in ((10, 0), (500, 100)))
+    few, many = (penstock.from_arrays({"x": np.arange(n) + first}, [n]).steps() for n, first in ((10, 0), (500, 100)))
     parts = {"few": few, "many": many}
-    loader = penstock.Loader(penstock.mix(parts, [1, 1], stop=100, max_repeats={"few": 2}), batch_size=30)
+    loader = penstock.mix(parts, [1, 1], stop=100, max_repeats={"few": 2}).loader(batch_size=30)
     first = next(iter(loader))
     state = json.loads(json.dumps(loader.state_dict()))
-    later = penstock.Loader(penstock.mix(parts, [3, 1], stop=60, max_repeats={"few": 2}), batch_size=30)
+    later = penstock.mix(parts, [3, 1], stop=60, max_repeats={"few": 2}).loader(batch_size=30)
     later.load_state_dict(state, changed="continue")
     seen = np.concatenate([first["x"], *(batch["x"] for batch in later)])
     assert np.bincount(seen)[:10].tolist() == [2] * 10
     assert np.bincount(seen)[100:].max() == 1
-    again = penstock.Loader(penstock.mix(parts, [3, 1], stop=60, max_repeats={"few": 2}), batch_size=30)
+    again = penstock.mix(parts, [3, 1], stop=60, max_repeats={"few": 2}).loader(batch_size=30)
     again.load_state_dict(later.state_dict())
     assert len(again.why(first.ticket)) == 30
 
@@ -230,8 +231,8 @@ def test_passes_count_over_a_change_of_weights() -> None:
 ABOVE: dict[str, tuple[Any, int]] = {  # a transform above a mix of 30 samples an epoch, and batches of 5 to its end
     "shuffle": (lambda data: data.shuffle(7), 6),
     "blocks": (lambda data: data.shuffle(7, block=3, pool=2), 6),
-    "sorted batches": (lambda data: data.batches(5, seed=2), 6),
-    "shuffled and numbered": (lambda data: data.shuffle(7).nominal(30).select("x"), 6),
+    "sorted batches": (lambda data: data.apply(penstock.Batches(5, seed=2)), 6),
+    "shuffled and numbered": (lambda data: data.shuffle(7).with_epoch_length(30).select_columns("x"), 6),
     "two epochs": (lambda data: data.shuffle(7).repeat(2), 12),
 }
 
@@ -243,7 +244,7 @@ def test_orders_above_a_mix_are_continued_at_the_end_of_an_epoch(name: str, epoc
 
     def loader(weights: Mapping[str, Any]) -> Loader:
         data = above(mixed(weights, stop=30))
-        return Loader(data, None if "batches" in name else 5, threads=0)
+        return data.loader(None if "batches" in name else 5, threads=0)
 
     first = loader({"a": 1, "b": 2})
     rows = taken(first, epochs * batches)
@@ -252,7 +253,7 @@ def test_orders_above_a_mix_are_continued_at_the_end_of_an_epoch(name: str, epoc
     rows += taken(later, batches)
     for part_name in "abd":
         mine = sorted(x for x in rows if x // 1000 == sorted(SIZES).index(part_name))
-        assert mine == sorted(part(part_name).batch(np.arange(len(mine)))["x"].tolist())
+        assert mine == sorted(planned_samples(part(part_name)).at(np.arange(len(mine)))["x"].tolist())
     again = loader({"a": 2, "b": 1, "d": 3})
     again.load_state_dict(stored(later))
     assert stored(again) == stored(later)
@@ -274,7 +275,7 @@ def test_packs_of_a_mix_are_continued_at_the_end_of_an_epoch() -> None:
             for name, first in (("a", 0), ("b", 1000))
         }
         mix = penstock.mix({name: parts[name] for name in weights}, weights, stop=8, label=None)
-        return Loader(mix.pack(6, repack=True, fill=-1), 2, threads=0)
+        return mix.pack(6, repack=True, fill=-1).loader(2, threads=0)
 
     first = loader({"a": 1, "b": 1})
     rows = [x for batch in first for x in batch["x"].ravel().tolist() if x >= 0]
@@ -288,11 +289,13 @@ def test_packs_of_a_mix_are_continued_at_the_end_of_an_epoch() -> None:
         later.load_state_dict(stored(midway), changed="continue")
 
 
-@pytest.mark.parametrize("ordered", [lambda data: data.batches(5, sort=False), lambda data: data.repeat(1)])
+@pytest.mark.parametrize(
+    "ordered", [lambda data: data.apply(penstock.Batches(5, sort=False)), lambda data: data.repeat(1)]
+)
 def test_orders_that_keep_the_one_of_the_mix_are_continued_anywhere(ordered: Any) -> None:
     def loader(weights: Mapping[str, Any]) -> Loader:
         data = ordered(mixed(weights, stop=60))
-        return Loader(data, None if "sort=False" in str(data.chain) else 5, threads=0)
+        return data.loader(None if "sort=False" in repr(data) else 5, threads=0)
 
     first = loader({"a": 1, "b": 2})
     rows = taken(first, 3)
@@ -303,7 +306,9 @@ def test_orders_that_keep_the_one_of_the_mix_are_continued_anywhere(ordered: Any
 
 def test_shards_of_a_mix_are_continued_together() -> None:
     def shards(weights: Mapping[str, Any]) -> list[Loader]:
-        return [Loader(mixed(weights).nominal(90).shard(i, 3), 5, threads=0, rank=0, world=1) for i in range(3)]
+        return [
+            mixed(weights).with_epoch_length(90).shard(i, 3).loader(5, threads=0, rank=0, world=1) for i in range(3)
+        ]
 
     first, later = shards({"a": 1, "b": 2}), shards({"a": 2, "b": 1, "c": 1})
     each = [taken(loader, 2) for loader in first]
@@ -317,7 +322,7 @@ def test_shards_of_a_mix_are_continued_together() -> None:
 def test_mixes_within_a_mix_change_too() -> None:
     def loader(inner: Mapping[str, Any], outer: tuple[int, int]) -> Loader:
         within = mixed(inner, label=None)
-        return Loader(penstock.mix({"both": within, "d": part("d")}, outer, stop="never"), 6, threads=0)
+        return penstock.mix({"both": within, "d": part("d")}, outer, stop="never").loader(6, threads=0)
 
     rows: list[int] = []
     state = None
@@ -333,8 +338,8 @@ def test_mixes_within_a_mix_change_too() -> None:
         assert stored(again) == state
     check_parts(rows)
     shuffled = penstock.mix({"both": mixed({"a": 1, "b": 2}, stop=30).shuffle(1), "d": part("d")}, [2, 1], stop="never")
-    first = Loader(shuffled, 6, threads=0)
+    first = shuffled.loader(6, threads=0)
     taken(first, 2)
     changed = penstock.mix({"both": mixed({"a": 2, "b": 1}, stop=30).shuffle(1), "d": part("d")}, [2, 1], stop="never")
     with pytest.raises(StateError, match="got one at position 8: a shuffle"):
-        Loader(changed, 6).load_state_dict(stored(first), changed="continue")
+        changed.loader(6).load_state_dict(stored(first), changed="continue")

@@ -12,35 +12,34 @@ from typing import Any
 import numpy as np
 
 from penstock.data import MapDataset, from_arrays
-from penstock.loading import Loader
 
 SCRIPT = """
 import json, sys
 import numpy as np, torch
 import penstock
-from penstock.loading.torch import TorchLoader
 
 rank, world, meeting, state, batches = sys.argv[1:]
 torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=int(rank), world_size=int(world))
-data = penstock.from_arrays({"x": np.arange(1000)}, lengths=[1000]).samples().shuffle(seed=7)
-loader = penstock.Loader(data, 70, threads=1)
+data = penstock.from_arrays({"x": np.arange(1000)}, lengths=[1000]).steps().shuffle(seed=7)
+loader = data.loader(70, threads=1, output="torch")
 if state != "-":
     loader.load_state_dict(json.loads(state))
 rows = []
 while len(rows) < int(batches):
-    for batch in TorchLoader(loader):
+    for batch in loader:
         rows.append(batch["x"].tolist())
         if len(rows) == int(batches):
             break
 ranks = [None] * int(world)
 torch.distributed.all_gather_object(ranks, loader.state_dict()["position"])
 torch.distributed.destroy_process_group()
-print(json.dumps({"rows": rows, "state": loader.state_dict(), "positions": ranks, "found": loader.ranks.origin}))
+found = loader._cursor.source.ranks.origin
+print(json.dumps({"rows": rows, "state": loader.state_dict(), "positions": ranks, "found": found}))
 """
 
 
 def dataset() -> MapDataset:
-    return from_arrays({"x": np.arange(1000)}, lengths=[1000]).samples().shuffle(seed=7)
+    return from_arrays({"x": np.arange(1000)}, lengths=[1000]).steps().shuffle(seed=7)
 
 
 def processes(folder: Path, world: int, state: Any, batches: int) -> list[Any]:
@@ -72,7 +71,7 @@ def test_three_processes_go_on_where_two_were(tmp_path):
         for group in (first, second)
         for b in range(len(group[0]["rows"]))
     ]
-    straight = Loader(dataset(), 70, rank=0, world=1, threads=0)
+    straight = dataset().loader(70, rank=0, world=1, threads=0)
     expected: list[list[int]] = []
     while len(expected) < 20:
         expected += [batch["x"].tolist() for batch in straight]

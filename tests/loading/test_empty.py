@@ -14,11 +14,10 @@ import penstock
 from penstock.cli.main import app
 from penstock.core.ragged import Ragged
 from penstock.data import EpisodeDataset, MapDataset, from_arrays
+from penstock.data.map_dataset import planned_samples
 from penstock.data.mix import mix
 from penstock.errors import DataError, PlanError
-from penstock.loading import Loader
-from penstock.loading.jax import JaxLoader
-from penstock.loading.torch import TorchDataset, TorchLoader, TorchSamples, TorchStream
+from penstock.loading.torch import TorchDataset, TorchSamples, TorchStream
 
 
 def data() -> EpisodeDataset:
@@ -31,38 +30,44 @@ def no_episodes() -> EpisodeDataset:
 
 SHORT = r"no episode is as long as 5,000 steps; the longest has 5"
 EMPTY: dict[str, tuple[Callable[[], MapDataset], str]] = {
-    "no episodes": (lambda: no_episodes().samples(), "the dataset has no episodes"),
+    "no episodes": (lambda: no_episodes().steps(), "the dataset has no episodes"),
     "long windows": (lambda: data().windows(5000), SHORT),
     "far ahead": (lambda: data().windows(2, columns={"x": (0, 30)}), "as long as 30 steps; the longest has 5"),
     "pairs": (lambda: data().pairs(9), "no episode is as long as 10 steps; the longest has 5"),
-    "padded": (lambda: data().take([1]).windows(2, pad="zero"), "as long as 1 step; the longest has 0"),
-    "where": (lambda: data().where("total_steps > 9").windows(2), r"Where\(.*> 9.* keeps none of 4 episodes"),
+    "padded": (lambda: data()[[1]].windows(2, pad="zero"), "as long as 1 step; the longest has 0"),
+    "where": (lambda: data().filter("total_steps > 9").windows(2), r"Where\(.*> 9.* keeps none of 4 episodes"),
     "where twice": (
-        lambda: data().where("id > 1").where("id < 1").where("id == 0").samples(),
+        lambda: data().filter("id > 1").filter("id < 1").filter("id == 0").steps(),
         r"Where\(.*id < 1.* keeps none of 2 episodes",
     ),
     "split": (data().split(1.0, 0.0)[1].sequences, r"Split\(.* keeps none of 4 episodes"),
     "shard": (
-        lambda: data().samples().shuffle().shard(20, 24),
+        lambda: data().steps().shuffle().shard(20, 24),
         r"Shard\(index=20, count=24\) keeps none of 12 samples",
     ),
-    "condition": (lambda: data().samples().where(lambda c: c["x"] > 99).shuffle(), "where.* keeps none of 12 samples"),
-    "far below": (lambda: data().windows(5000).shuffle().repeat(3).nominal(7).select("x").shard(0, 2), SHORT),
-    "packs of nothing": (lambda: data().where("id > 7").sequences().pack(6), "keeps none of 4 episodes"),
-    "packs of empties": (lambda: data().take([1, 1]).sequences().pack(6), "packs none of 2 samples: each is empty"),
+    "condition": (
+        lambda: data().steps().filter(lambda c: c["x"] > 99).shuffle(),
+        "filter.* keeps none of 12 samples",
+    ),
+    "far below": (
+        lambda: data().windows(5000).shuffle().repeat(3).with_epoch_length(7).select_columns("x").shard(0, 2),
+        SHORT,
+    ),
+    "packs of nothing": (lambda: data().filter("id > 7").sequences().pack(6), "keeps none of 4 episodes"),
+    "packs of empties": (lambda: data()[[1, 1]].sequences().pack(6), "packs none of 2 samples: each is empty"),
     "packs that drop": (
-        lambda: data().take([0, 2]).sequences().pack(2, overlong="drop").shuffle(),
+        lambda: data()[[0, 2]].sequences().pack(2, overlong="drop").shuffle(),
         "packs none of 2 samples: .* too long",
     ),
 }
 MAKERS: dict[str, Callable[..., Any]] = {
-    "Loader": lambda d, **options: Loader(d, 4, threads=0, **options),
-    "TorchLoader": lambda d, **options: TorchLoader(Loader(d, 4, threads=0, **options)),
-    "JaxLoader": lambda d, **options: JaxLoader(Loader(d, 4, threads=0, **options)),
+    "Loader": lambda d, **options: d.loader(4, threads=0, **options),
+    "torch": lambda d, **options: d.loader(4, threads=0, **options, output="torch"),
+    "jax": lambda d, **options: d.loader(4, threads=0, **options, output="jax"),
     "TorchDataset": lambda d, **options: TorchDataset(d, 4, **options),
     "TorchSamples": TorchSamples,
     "TorchStream": lambda d, **options: TorchStream(d, 4, **options),
-    "iterate": lambda d, **options: d.iterate(4, **options),
+    "iterate": lambda d, **options: penstock.IterDataset.of(d, 4, **options),
 }
 
 
@@ -72,9 +77,9 @@ def test_an_empty_plan_says_why(name: str) -> None:
     dataset = make()
     assert len(dataset) == 0
     with pytest.raises(PlanError, match=rf"expected at least one batch, got none: .*{why}.*; allow_empty=True"):
-        Loader(dataset, 4)
+        dataset.loader(4)
     with pytest.raises(PlanError, match=why):
-        dataset.batch(np.arange(2))
+        planned_samples(dataset).at(np.arange(2))
     with pytest.raises(PlanError, match=why):
         dataset.plan.resolve(np.arange(2))
 
@@ -109,17 +114,17 @@ def test_an_empty_dataset_in_a_mix_is_named() -> None:
 @pytest.mark.parametrize("threads", [0, 1])
 def test_a_stream_that_ends_without_a_sample(threads: int) -> None:
     def filtered(least: int) -> Any:
-        return data().samples().iterate(4).filter(lambda c: c["x"] > least)
+        return penstock.IterDataset.of(data().steps(), 4).filter(lambda c: c["x"] > least)
 
     for stream in (filtered(99), filtered(99).rebatch(2)):
         with pytest.raises(PlanError, match="a stream that ended without one; check its filters"):
-            list(Loader(stream, threads=threads))
-        assert sum(batch.n for batch in Loader(stream, threads=threads, allow_empty=True)) == 0
-    loader = Loader(filtered(7).rebatch(2), threads=threads)
+            list(stream.loader(threads=threads))
+        assert sum(batch.n for batch in stream.loader(threads=threads, allow_empty=True)) == 0
+    loader = filtered(7).rebatch(2).loader(threads=threads)
     first = [next(iter(loader))["x"].tolist()]
     loader.load_state_dict(loader.state_dict())
     assert first + [batch["x"].tolist() for batch in loader] == [[8, 9], [10, 11]]
-    ended = Loader(filtered(7).rebatch(2), threads=threads)
+    ended = filtered(7).rebatch(2).loader(threads=threads)
     ended.load_state_dict({**loader.state_dict(), **_end_of(filtered(7).rebatch(2))})
     assert list(ended) == []  # the rest of an epoch may have none
 
@@ -133,7 +138,7 @@ def _end_of(stream: Any) -> dict[str, Any]:
 
 def test_nothing_is_converted_without_a_word(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"expected episodes to convert, got none: Where\(.* keeps none of 4 episodes"):
-        penstock.convert(data().where("total_steps > 9"), tmp_path / "out")
+        penstock.convert(data().filter("total_steps > 9"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
     assert penstock.convert(no_episodes(), tmp_path / "out", allow_empty=True).episodes == 0
     with penstock.open(tmp_path / "out") as empty:
@@ -162,4 +167,4 @@ def test_data_of_another_format_are_named(tmp_path: Path) -> None:
 
 def test_ragged_episodes_without_values_are_samples() -> None:
     rows = Ragged.from_rows([np.zeros(0, np.int64)] * 3)
-    assert len(list(Loader(from_arrays({"tokens": rows}, lengths=[3]).samples(), 2))) == 2
+    assert len(list(from_arrays({"tokens": rows}, lengths=[3]).steps().loader(2))) == 2

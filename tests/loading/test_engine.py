@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import penstock
 from penstock.core.ragged import Ragged
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import WorkerError
@@ -19,14 +20,15 @@ from penstock.flow.limits import PrefetchLimits
 from penstock.loading import Loader
 from penstock.loading.position_source import TINY_BLOCK
 from penstock.loading.ticket import Batch
+from tests.loading.handing_over import handing_over
 
 
 def dataset(n: int = 50_000, width: int = 1) -> MapDataset:
-    return from_arrays({"x": np.arange(n * width).reshape(n, width)}, lengths=[n]).samples()
+    return from_arrays({"x": np.arange(n * width).reshape(n, width)}, lengths=[n]).steps()
 
 
 def test_no_more_jobs_are_begun_than_fit_in_memory() -> None:
-    loader = Loader(dataset(4000, width=128), 100, threads=4, prefetch=4, memory=250_000)  # 1 kB a row
+    loader = dataset(4000, width=128).loader(100, threads=4, prefetch=4, memory=250_000)  # 1 kB a row
     iterator = iter(loader)
     for _ in range(10):
         assert next(iterator).n == 100
@@ -41,14 +43,14 @@ def test_one_job_more_is_begun_each_time_that_the_consumer_waits(monkeypatch: py
     monkeypatch.setattr(limits_module, "cores", lambda: 3)
     waits, waited = threading.Event(), PrefetchLimits.waited
     monkeypatch.setattr(PrefetchLimits, "waited", lambda limits: (waited(limits), waits.set())[0])
-    loader = Loader(dataset().map(lambda columns: columns if waits.wait() else {}), 5000)
-    assert (loader.limits.width, loader.limits.threads) == (1, 3)
+    loader = dataset().map(lambda columns: columns if waits.wait() else {}).loader(5000)
+    assert (loader._limits.width, loader._limits.threads) == (1, 3)
     assert sum(batch.n for batch in loader) == 50_000
-    assert loader.limits.width > 1
+    assert loader._limits.width > 1
 
 
 def test_the_first_job_is_one_batch_and_later_ones_are_blocks() -> None:
-    source = Loader(dataset(), 64, threads=0)._cursor.source
+    source = dataset().loader(64, threads=0)._cursor.source
     jobs = source.jobs({"position": 0})
     first = next(jobs)
     assert first.nbytes == 64 * 8
@@ -58,8 +60,8 @@ def test_the_first_job_is_one_batch_and_later_ones_are_blocks() -> None:
 
 def test_ragged_rows_are_bounded_by_what_was_measured() -> None:
     rows = [np.zeros(10_000, np.uint8)] * 500
-    data = from_arrays({"image": Ragged.from_rows(rows)}, lengths=[500]).samples()
-    source = Loader(data, 10, threads=0, memory=4_000_000)._cursor.source
+    data = from_arrays({"image": Ragged.from_rows(rows)}, lengths=[500]).steps()
+    source = data.loader(10, threads=0, memory=4_000_000)._cursor.source
     jobs = source.jobs({"position": 0})
     next(jobs).run()
     for job in jobs:
@@ -67,7 +69,7 @@ def test_ragged_rows_are_bounded_by_what_was_measured() -> None:
 
 
 def test_each_rank_plans_as_many_of_its_own_rows_a_job() -> None:
-    source = Loader(dataset(), 64, rank=0, world=2, threads=0)._cursor.source
+    source = dataset().loader(64, rank=0, world=2, threads=0)._cursor.source
     jobs = source.jobs({"position": 0})
     next(jobs).run()
     assert sum(batch.n for batch, _ in next(jobs).run()) == TINY_BLOCK
@@ -75,7 +77,7 @@ def test_each_rank_plans_as_many_of_its_own_rows_a_job() -> None:
 
 @pytest.mark.parametrize("threads", [0, 2])
 def test_loading_a_state_in_a_loop_goes_on_from_there(threads: int) -> None:
-    loader = Loader(dataset(1000), 100, threads=threads)
+    loader = dataset(1000).loader(100, threads=threads)
     states, seen = [], []
     for batch in loader:
         seen.append(int(batch["x"][0, 0]))
@@ -86,7 +88,7 @@ def test_loading_a_state_in_a_loop_goes_on_from_there(threads: int) -> None:
 
 
 def test_loading_a_state_of_another_epoch_ends_the_loop() -> None:
-    loader = Loader(dataset(1000), 100, threads=1)
+    loader = dataset(1000).loader(100, threads=1)
     seen = []
     for batch in loader:
         seen.append(batch.ticket.position)
@@ -99,14 +101,14 @@ def test_loading_a_state_of_another_epoch_ends_the_loop() -> None:
 @pytest.mark.parametrize("ahead", [0, 1, 5])
 @pytest.mark.parametrize("threads", [0, 2])
 def test_batches_are_handed_over_ahead_and_the_state_is_the_consumers(ahead: int, threads: int) -> None:
-    loader = Loader(dataset(1000), 100, threads=threads)
+    loader = dataset(1000).loader(100, threads=threads)
     handed: list[int] = []
 
     def hand_over(batch: Batch) -> Any:
         handed.append(batch.ticket.position)
         return batch.ticket.position
 
-    for number, position in enumerate(loader.through(hand_over, ahead=ahead), start=1):
+    for number, position in enumerate(handing_over(loader, hand_over, ahead=ahead), start=1):
         assert position == 100 * (number - 1)
         assert loader.state_dict()["position"] == 100 * number
         assert len(handed) == min(10, number + ahead)
@@ -115,9 +117,9 @@ def test_batches_are_handed_over_ahead_and_the_state_is_the_consumers(ahead: int
 
 
 def test_skipping_takes_back_what_was_handed_over_ahead() -> None:
-    loader = Loader(dataset(1000), 100, threads=1)
+    loader = dataset(1000).loader(100, threads=1)
     seen = []
-    for position in loader.through(lambda batch: batch.ticket.position, ahead=3):
+    for position in handing_over(loader, lambda batch: batch.ticket.position, ahead=3):
         seen.append(position)
         if len(seen) == 2:
             loader.skip((200, 900))
@@ -125,14 +127,14 @@ def test_skipping_takes_back_what_was_handed_over_ahead() -> None:
 
 
 def test_a_closed_iterator_gives_nothing_more() -> None:
-    iterator = iter(Loader(dataset(1000), 100, threads=1))
+    iterator = iter(dataset(1000).loader(100, threads=1))
     next(iterator)
     iterator.close()
     assert next(iterator, None) is None
 
 
 def test_an_error_in_the_hand_over_leaves_the_state_before_it() -> None:
-    loader = Loader(dataset(1000), 100, threads=1)
+    loader = dataset(1000).loader(100, threads=1)
 
     def hand_over(batch: Batch) -> Any:
         if batch.ticket.position == 300:
@@ -140,13 +142,13 @@ def test_an_error_in_the_hand_over_leaves_the_state_before_it() -> None:
         return batch
 
     with pytest.raises(WorkerError, match="device"):
-        for _ in loader.through(hand_over, ahead=0):
+        for _ in handing_over(loader, hand_over, ahead=0):
             pass
     assert loader.state_dict()["position"] == 300
 
 
 def test_memory_of_consumed_batches_is_used_again() -> None:
-    loader = Loader(dataset(40_000, width=64), 1000, threads=0)
+    loader = dataset(40_000, width=64).loader(1000, threads=0)
     addresses = {batch["x"].ctypes.data for batch in loader}
     assert len(addresses) <= 16
     held = [batch["x"] for batch in loader]
@@ -154,6 +156,6 @@ def test_memory_of_consumed_batches_is_used_again() -> None:
 
 
 def test_streams_end_however_much_was_asked_in_advance() -> None:
-    make: Callable[[], Loader] = lambda: Loader(dataset(100).iterate(10), threads=4, prefetch=30)  # noqa: E731
+    make: Callable[[], Loader] = lambda: penstock.IterDataset.of(dataset(100), 10).loader(threads=4, prefetch=30)  # noqa: E731
     loader = make()
     assert [len(list(loader)) for _ in range(2)] == [10, 10]

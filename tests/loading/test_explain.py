@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import penstock
 from penstock.core.columns import Columns
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import PlanError
-from penstock.loading import Loader
 from penstock.loading import explain as explain_module
 from penstock.loading.engine import LoaderStats
 from penstock.loading.explain import Explanation, Stage, explain
@@ -28,13 +28,13 @@ def dataset(n: int = 20_000) -> MapDataset:
 
 
 def test_every_stage_is_measured_and_the_state_stays():
-    loader = Loader(dataset().map(lambda c: Columns({"x": c["x"] * 2})), 128)
+    loader = dataset().map(lambda c: Columns({"x": c["x"] * 2})).loader(128)
     next(iter(loader))
     assert loader.stats.jobs == 1
-    before, stats, width = json.dumps(loader.state_dict()), replace(loader.stats), loader.limits.width
-    told = loader.explain(batches=40)
+    before, stats, width = json.dumps(loader.state_dict()), replace(loader.stats), loader._limits.width
+    told = loader.why(batches=40)
     assert json.dumps(loader.state_dict()) == before
-    assert (loader.stats, loader.limits.width) == (stats, width)
+    assert (loader.stats, loader._limits.width) == (stats, width)
     assert [stage.name for stage in told.stages] == ["plan", "fetch", "map"]
     assert len({stage.samples for stage in told.stages}) == 1
     assert told.stages[0].samples >= 40 * 128
@@ -51,14 +51,14 @@ def test_every_stage_is_measured_and_the_state_stays():
 
 
 def test_streams_and_short_epochs_are_measured_too():
-    told = Loader(dataset(60).iterate(7), threads=0).explain(batches=3)
+    told = penstock.IterDataset.of(dataset(60), 7).loader(threads=0).why(batches=3)
     assert [stage.name for stage in told.stages] == ["blocks"]
-    short = Loader(dataset(60), 100, drop_last=False, threads=0)
-    assert short.explain().stages[0].samples % 57 == 0  # whole epochs
+    short = dataset(60).loader(100, drop_last=False, threads=0)
+    assert short.why().stages[0].samples % 57 == 0  # whole epochs
     with pytest.raises(PlanError, match="at least one"):
-        short.explain(batches=0)
+        short.why(batches=0)
     with pytest.raises(PlanError, match="got none"):
-        Loader(dataset(60), 100, drop_last=True, allow_empty=True).explain()
+        dataset(60).loader(100, drop_last=True, allow_empty=True).why()
 
 
 def explanation(seconds: tuple[float, float, float], nbytes: int, threads: int = 2, **change) -> Explanation:
@@ -110,9 +110,9 @@ def ticking(step: float) -> Callable[[], float]:
 @pytest.mark.parametrize("samples", [90, 4000])
 @pytest.mark.parametrize("threads", [0, 2])
 def test_small_batches_are_measured_for_long_enough(samples: int, threads: int):
-    loader = Loader(dataset(samples + 3), 4, threads=threads)
+    loader = dataset(samples + 3).loader(4, threads=threads)
     # A tick a batch: whatever was prefetched, the engine delivers 4 samples in 10 ms.
-    told = explain(loader._cursor, loader.limits, loader.stats, 2, None, ticking(0.01))
+    told = explain(loader._cursor, loader._limits, loader.stats, 2, None, ticking(0.01))
     assert told.delivered == pytest.approx(400, rel=0.05)
     assert sum(stage.seconds for stage in told.stages) >= 0.2
     assert "of the time" in told.sentence
@@ -122,12 +122,12 @@ def test_small_batches_are_measured_for_long_enough(samples: int, threads: int):
 @pytest.mark.usefixtures("roofline")
 def test_too_little_is_not_judged(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(explain_module, "MOST_JOBS", 9)
-    loader = Loader(dataset(90), 4, threads=1)
-    told = explain(loader._cursor, loader.limits, loader.stats, 2, None, ticking(1e-6))
+    loader = dataset(90).loader(4, threads=1)
+    told = explain(loader._cursor, loader._limits, loader.stats, 2, None, ticking(1e-6))
     assert told.delivered is None
     assert told.sentence.startswith("not enough measured yet: ")
     assert " ".join(str(told).split()).count("not enough measured yet") == 3
-    still = explain(loader._cursor, loader.limits, loader.stats, 2, None, lambda: 0.0)
+    still = explain(loader._cursor, loader._limits, loader.stats, 2, None, lambda: 0.0)
     assert still.delivered is None
     assert "not enough measured yet" in str(still)
 
@@ -142,8 +142,8 @@ def test_too_little_is_not_judged(monkeypatch: pytest.MonkeyPatch):
     ],
 )
 def test_waiting_is_judged_once_it_was_measured(stats: LoaderStats, share: float | None):
-    loader = Loader(dataset(90), 4, threads=0)
-    assert explain(loader._cursor, loader.limits, stats, 1, None, ticking(0.1)).waiting_share == share
+    loader = dataset(90).loader(4, threads=0)
+    assert explain(loader._cursor, loader._limits, stats, 1, None, ticking(0.1)).waiting_share == share
 
 
 def test_the_roofline_is_measured_for_rows_of_any_size():

@@ -36,7 +36,7 @@ import penstock
 from tests.loading.test_hosts import BATCH, EVERY, STEPS, samples
 folder, first, last, world, killed, begin = Path(sys.argv[1]), *map(int, sys.argv[2:])
 data = penstock.open(folder / "data")
-loaders = [penstock.Loader(samples(data), BATCH, threads=1, rank=r, world=world) for r in range(first, last)]
+loaders = [samples(data).loader(BATCH, threads=1, rank=r, world=world) for r in range(first, last)]
 for loader in loaders:
     if begin:
         loader.load_state_dict(json.loads((folder / f"state-{begin:04d}.json").read_text()))
@@ -63,7 +63,7 @@ def stored() -> penstock.EpisodeDataset:
 
 def samples(data: penstock.EpisodeDataset) -> MapDataset:
     """Shuffled samples, some 16 batches an epoch, so that a run has epochs that end within a batch."""
-    return data.samples().shuffle(seed=3).repeat(3).map(with_noise, seed=5)
+    return data.steps().shuffle(seed=3).repeat(3).map(with_noise, seed=5)
 
 
 def with_noise(columns: dict[str, np.ndarray], keys: np.ndarray) -> dict[str, np.ndarray]:
@@ -123,7 +123,7 @@ def digest_of(rows: list[np.ndarray]) -> str:
 def test_the_global_order_is_one(tmp_path: Path, restarts: list[tuple[list[int], dict[int, int]]]) -> None:
     penstock.convert(stored(), tmp_path / "data")
     data = penstock.open(tmp_path / "data")
-    loader = penstock.Loader(samples(data), batch_size=BATCH, threads=0, rank=0, world=1)
+    loader = samples(data).loader(batch_size=BATCH, threads=0, rank=0, world=1)
     alone, states = [], {}
     for batch, step in zip(loader, range(1, STEPS + 1), strict=False):
         alone.append(np.stack([batch["number"], batch["noise"]], axis=1))
@@ -141,12 +141,11 @@ def test_the_global_order_is_one(tmp_path: Path, restarts: list[tuple[list[int],
 def test_a_rank_gets_its_samples_while_no_other_rank_exists() -> None:
     """No rank waits for another one: each runs to the end alone, and all together have the order of one process."""
     alone = [
-        batch["number"]
-        for batch, _ in zip(penstock.Loader(samples(stored()), BATCH, threads=0), range(STEPS), strict=False)
+        batch["number"] for batch, _ in zip(samples(stored()).loader(BATCH, threads=0), range(STEPS), strict=False)
     ]
     steps: list[list[np.ndarray]] = [[] for _ in range(STEPS)]
     for rank in range(64):
-        loader = penstock.Loader(samples(stored()), batch_size=BATCH, threads=0, rank=rank, world=64)
+        loader = samples(stored()).loader(batch_size=BATCH, threads=0, rank=rank, world=64)
         for step, batch in zip(range(STEPS), loader, strict=False):
             steps[step].append(batch["number"])
     assert digest_of([row for ranks in steps for row in ranks]) == digest_of(alone)

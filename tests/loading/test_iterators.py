@@ -16,27 +16,26 @@ import pytest
 
 import penstock
 from penstock.data import MapDataset, from_arrays
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
-from penstock.loading import Loader
-from penstock.loading.jax import JaxLoader
-from penstock.loading.torch import TorchLoader, TorchStream
+from penstock.loading.torch import TorchStream
 
 N = 100
 
 
 def dataset() -> MapDataset:
-    return from_arrays({"x": np.arange(N)}, lengths=[N]).samples().shuffle(seed=0)
+    return from_arrays({"x": np.arange(N)}, lengths=[N]).steps().shuffle(seed=0)
 
 
 def epoch(number: int) -> list[int]:
-    return dataset().batch(np.arange(number * N, (number + 1) * N))["x"].tolist()
+    return planned_samples(dataset()).at(np.arange(number * N, (number + 1) * N))["x"].tolist()
 
 
 LOADERS: dict[str, Callable[[], Any]] = {
-    "in the caller": lambda: Loader(dataset(), 10, threads=0),
-    "threads": lambda: Loader(dataset(), 10, threads=2),
-    "torch": lambda: TorchLoader(Loader(dataset(), 10, threads=1)),
-    "jax": lambda: JaxLoader(Loader(dataset(), 10, threads=1)),
+    "in the caller": lambda: dataset().loader(10, threads=0),
+    "threads": lambda: dataset().loader(10, threads=2),
+    "torch": lambda: dataset().loader(10, threads=1, output="torch"),
+    "jax": lambda: dataset().loader(10, threads=1, output="jax"),
     "stream": lambda: TorchStream(dataset(), 10),
 }
 
@@ -127,7 +126,7 @@ def test_a_look_moves_nothing(name):
 
 
 def test_two_loops_at_once_are_two_epochs():
-    loader = Loader(dataset(), 10, threads=1)
+    loader = dataset().loader(10, threads=1)
     pairs = list(zip(loader, loader, strict=True))
     assert [rows([a for a, _ in pairs]), rows([b for _, b in pairs])] == [epoch(0), epoch(1)]
     assert rows(loader) == epoch(2)
@@ -154,7 +153,7 @@ def test_lightning_trains_whole_epochs_and_goes_on_in_mid_epoch(make):
 
 
 def test_keras_draws_one_batch_of_its_own_and_then_trains_whole_epochs():
-    loader = Loader(dataset(), 10)
+    loader = dataset().loader(10)
     next(iter(loader))
     assert rows(loader) == epoch(1)
 
@@ -167,7 +166,7 @@ def test_an_error_before_the_first_batch_costs_no_epoch():
             raise ValueError("a bad row")
         return columns
 
-    loader = Loader(dataset().map(checked), 10, threads=1)
+    loader = dataset().map(checked).loader(10, threads=1)
     for _ in range(2):
         with pytest.raises(penstock.WorkerError):
             next(iter(loader))
@@ -176,15 +175,15 @@ def test_an_error_before_the_first_batch_costs_no_epoch():
 
 
 def test_streams_begin_again_and_endless_ones_go_on():
-    blocks = Loader(dataset().iterate(10), threads=1)
+    blocks = penstock.IterDataset.of(dataset(), 10).loader(threads=1)
     rows(islice(blocks, 3))
     assert rows([blocks.peek()]) == epoch(0)[:10]
     assert rows(blocks) == epoch(0)
-    endless = Loader(dataset().iterate(10, epochs=None).rebatch(20), threads=1)
+    endless = penstock.IterDataset.of(dataset(), 10, epochs=None).rebatch(20).loader(threads=1)
     assert rows(islice(endless, 6)) + rows(islice(endless, 4)) == epoch(0) + epoch(1)
     endless.set_epoch(7)
     assert rows(islice(endless, 1)) == epoch(2)[:20]
-    never = Loader(penstock.mix([dataset(), dataset()], stop="never"), 10, threads=1)
+    never = penstock.mix([dataset(), dataset()], stop="never").loader(10, threads=1)
     first = rows(islice(never, 3))
     assert rows([never.peek()]) != first[:10]
     assert sorted(first + rows(islice(never, 17))) == sorted(epoch(0) + epoch(0))

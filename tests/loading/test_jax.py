@@ -17,32 +17,31 @@ from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import PlanError, SpecError
-from penstock.loading import Batch, Loader, Ticket
-from penstock.loading.jax import JaxArrays, JaxLoader, to_jax
+from penstock.loading import Batch, Ticket
+from penstock.loading.jax import JaxArrays, to_jax
 
 SCRIPT = """
 import json, sys
 import jax, numpy as np
 import penstock
-from penstock.loading.jax import JaxLoader
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 rank, address = int(sys.argv[1]), sys.argv[2]
 jax.distributed.initialize(address, num_processes=2, process_id=rank)
-data = penstock.from_arrays({"x": np.arange(60, dtype="f4")}, lengths=[60]).samples().shuffle(seed=7)
+data = penstock.from_arrays({"x": np.arange(60, dtype="f4")}, lengths=[60]).steps().shuffle(seed=7)
 sharding = NamedSharding(Mesh(np.array(jax.devices()), "rows"), PartitionSpec("rows"))
-loader = JaxLoader(penstock.Loader(data, 8, drop_last=True, threads=1), sharding)
+loader = data.loader(8, drop_last=True, threads=1, output="jax", sharding=sharding)
 shapes, rows = [], []
 for batch in loader:
     shapes.append(batch["x"].shape)
     rows.append(np.concatenate([shard.data for shard in batch["x"].addressable_shards]).tolist())
-print(json.dumps({"shapes": shapes, "rows": rows, "found": loader.loader.ranks.origin}))
+print(json.dumps({"shapes": shapes, "rows": rows, "found": loader._cursor.source.ranks.origin}))
 """
 
 
 def dataset() -> MapDataset:
     columns = {"observations": {"x": np.arange(61, dtype="f4")}, "a": np.arange(60, dtype="i4")}
-    return from_arrays(columns, lengths=[60]).samples().shuffle(seed=7)
+    return from_arrays(columns, lengths=[60]).steps().shuffle(seed=7)
 
 
 def sharding() -> NamedSharding:
@@ -50,7 +49,7 @@ def sharding() -> NamedSharding:
 
 
 def test_batches_are_pytrees_of_jax_arrays_with_tickets():
-    batches = list(JaxLoader(Loader(dataset(), 8)))
+    batches = list(dataset().loader(8, output="jax"))
     assert isinstance(batches[0]["observations"]["x"], jax.Array)
     assert [x for batch in batches for x in batch["a"].tolist()] == dataset()[:]["a"].tolist()
     assert [batch.ticket.position for batch in batches] == list(range(0, 60, 8))
@@ -68,19 +67,19 @@ def test_a_new_ticket_compiles_nothing_anew():
         traced.append(1)
         return batch["a"].sum()
 
-    for batch in JaxLoader(Loader(dataset(), 10)):
+    for batch in dataset().loader(10, output="jax"):
         total(batch)
     assert len(traced) == 1
 
 
 @pytest.mark.parametrize("stop", [1, 4, 7])
 def test_the_state_is_that_of_the_batch_the_consumer_has(stop):
-    first, seen = JaxLoader(Loader(dataset(), 8)), []
+    first, seen = dataset().loader(8, output="jax"), []
     for batch in first:
         seen += batch["a"].tolist()
         if len(seen) == 8 * stop:
             break
-    second = JaxLoader(Loader(dataset(), 8))
+    second = dataset().loader(8, output="jax")
     second.load_state_dict(first.state_dict())
     second.skip((56, 58))
     expected = dataset()[:]["a"].tolist()
@@ -90,7 +89,7 @@ def test_the_state_is_that_of_the_batch_the_consumer_has(stop):
 
 
 def test_batches_under_a_sharding():
-    batches = list(JaxLoader(Loader(dataset(), 8), sharding()))
+    batches = list(dataset().loader(8, output="jax", sharding=sharding()))
     assert batches[0]["a"].sharding == sharding()
     assert [x for batch in batches for x in batch["a"].tolist()] == dataset()[:]["a"].tolist()
 
@@ -105,10 +104,10 @@ def test_ragged_columns():
 
 
 def test_shares_of_unequal_size_cannot_be_sharded():
-    for loader in (Loader(dataset(), 9, rank=0, world=2, drop_last=True), Loader(dataset(), 8, rank=0, world=2)):
-        JaxLoader(loader)
+    for options in ({"batch_size": 9, "drop_last": True}, {"batch_size": 8}):
+        dataset().loader(**options, rank=0, world=2, output="jax")
         with pytest.raises(PlanError, match="drop_last=True"):
-            JaxLoader(loader, sharding())
+            dataset().loader(**options, rank=0, world=2, output="jax", sharding=sharding())
 
 
 def test_two_processes_make_global_arrays():

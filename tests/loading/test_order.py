@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 import penstock
 from penstock.core.columns import Columns
 from penstock.data import MapDataset, from_arrays
+from penstock.data.map_dataset import planned_samples
+from penstock.data.planned_samples import PlannedSamples
 from penstock.loading import Batch, Loader
 from penstock.plan.base import DerivedPlan, Plan
 
@@ -52,8 +54,8 @@ class Uneven(DerivedPlan):
 
 def uneven(sizes: list[int]) -> MapDataset:
     rows = EPOCHS * max(sizes)
-    base = from_arrays({"k": np.arange(rows)}, lengths=[rows]).samples()
-    return MapDataset(base.sources, Uneven(base.plan, sizes))
+    base = from_arrays({"k": np.arange(rows)}, lengths=[rows]).steps()
+    return MapDataset(PlannedSamples(base.sources, Uneven(base.plan, sizes)))
 
 
 class Oracle:
@@ -101,7 +103,7 @@ LEG = st.fixed_dictionaries(
 def test_the_ranks_together_give_the_uninterrupted_order(sizes, drop_last, legs):
     data = uneven(sizes)
     oracle = Oracle(data.plan.first, drop_last)
-    state = Loader(data, 5).state_dict()
+    state = data.loader(5).state_dict()
     for leg in legs:
         skip = leg["skip"] and tuple(max(0, oracle.position + edge) for edge in (leg["skip"][0], sum(leg["skip"])))
         if skip:
@@ -109,8 +111,8 @@ def test_the_ranks_together_give_the_uninterrupted_order(sizes, drop_last, legs)
         expected = [oracle.batch(leg["size"]) for _ in range(leg["batches"])]
         shares, states = [], []
         for rank in range(leg["world"]):
-            loader = Loader(
-                data, leg["size"], drop_last=drop_last, rank=rank, world=leg["world"], threads=leg["threads"]
+            loader = data.loader(
+                leg["size"], drop_last=drop_last, rank=rank, world=leg["world"], threads=leg["threads"]
             )
             loader.load_state_dict(state)
             if skip:
@@ -138,9 +140,9 @@ def test_the_ranks_together_give_the_uninterrupted_order(sizes, drop_last, legs)
 )
 def test_every_rank_gets_len_batches(n, size, world, drop_last, skips):
     size = max(size, world)
-    data = from_arrays({"k": np.arange(n)}, lengths=[n]).samples().shuffle(seed=3)
+    data = from_arrays({"k": np.arange(n)}, lengths=[n]).steps().shuffle(seed=3)
     for rank in range(world):
-        loader = Loader(data, size, drop_last=drop_last, rank=rank, world=world, threads=0, allow_empty=True)
+        loader = data.loader(size, drop_last=drop_last, rank=rank, world=world, threads=0, allow_empty=True)
         for lo, count in skips:
             loader.skip((lo, lo + count))
         expected = len(loader)
@@ -148,8 +150,8 @@ def test_every_rank_gets_len_batches(n, size, world, drop_last, skips):
 
 
 def test_a_short_last_batch_leaves_some_ranks_without_rows():
-    data = from_arrays({"k": np.arange(9)}, lengths=[9]).samples().map(lambda c: Columns({"k": c["k"] * 2}))
-    loaders = [Loader(data, 8, rank=rank, world=4, threads=1) for rank in range(4)]
+    data = from_arrays({"k": np.arange(9)}, lengths=[9]).steps().map(lambda c: Columns({"k": c["k"] * 2}))
+    loaders = [data.loader(8, rank=rank, world=4, threads=1) for rank in range(4)]
     given = [[batch["k"].tolist() for batch in loader] for loader in loaders]
     assert given == [[[0, 2], []], [[4, 6], []], [[8, 10], []], [[12, 14], [16]]]
     empty = list(loaders[0])[-1]
@@ -158,18 +160,18 @@ def test_a_short_last_batch_leaves_some_ranks_without_rows():
 
 
 def test_the_state_stays_small_with_three_dozen_ranges_at_large_positions():
-    loader = Loader(from_arrays({"k": np.arange(9)}, lengths=[9]).samples().shuffle(), 2)
+    loader = from_arrays({"k": np.arange(9)}, lengths=[9]).steps().shuffle().loader(2)
     for i in range(36):
         loader.skip((10**9 + 1000 * i, 10**9 + 1000 * i + 256))
     state = json.dumps(loader.state_dict())
     assert len(state) < 1000
-    other = Loader(from_arrays({"k": np.arange(9)}, lengths=[9]).samples().shuffle(), 3, rank=1, world=2)
+    other = from_arrays({"k": np.arange(9)}, lengths=[9]).steps().shuffle().loader(3, rank=1, world=2)
     other.load_state_dict(json.loads(state))
     assert json.dumps(other.state_dict()) == state
 
 
 def test_a_range_of_many_epochs_is_passed_at_once():
-    loader = Loader(from_arrays({"k": np.arange(10)}, lengths=[10]).samples(), 4, drop_last=True, threads=0)
+    loader = from_arrays({"k": np.arange(10)}, lengths=[10]).steps().loader(4, drop_last=True, threads=0)
     loader.skip(range(3, 10**15 + 5))
     assert [batch["k"].tolist() for batch in loader] == [[5, 6, 7, 8]]
     assert loader.state_dict()["position"] == 10**15 + 10
@@ -177,10 +179,13 @@ def test_a_range_of_many_epochs_is_passed_at_once():
 
 
 def test_positions_far_out_are_found_at_once():
-    data = from_arrays({"k": np.arange(1000)}, lengths=[1000]).samples().shuffle(seed=5)
-    loader = Loader(data, 100, threads=0)
+    data = from_arrays({"k": np.arange(1000)}, lengths=[1000]).steps().shuffle(seed=5)
+    loader = data.loader(100, threads=0)
     loader.load_state_dict({**loader.state_dict(), "position": 10**17 + 300})
-    assert next(iter(loader))["k"].tolist() == data.batch(np.arange(10**17 + 300, 10**17 + 400))["k"].tolist()
+    assert (
+        next(iter(loader))["k"].tolist()
+        == planned_samples(data).at(np.arange(10**17 + 300, 10**17 + 400))["k"].tolist()
+    )
 
 
 def test_a_state_of_uneven_epochs_knows_its_own():
@@ -190,7 +195,7 @@ def test_a_state_of_uneven_epochs_knows_its_own():
         data = penstock.from_arrays({"tokens": np.arange(sum(lengths))}, lengths).sequences()
         return data.shuffle(1).pack(32, repack=True).shuffle(2)
 
-    loader = penstock.Loader(packs(), 7, threads=0)
+    loader = packs().loader(7, threads=0)
     for _ in range(30):
         for _ in loader:
             pass
@@ -198,7 +203,7 @@ def test_a_state_of_uneven_epochs_knows_its_own():
     next(running)
     state = json.loads(json.dumps(loader.state_dict()))
     assert state["epoch"] == [30, loader.state_dict()["position"] - 7]
-    again = penstock.Loader(packs(), 7, threads=1)
+    again = packs().loader(7, threads=1)
     again.load_state_dict(state)
     for batch, other in zip(running, again, strict=True):
         assert np.array_equal(batch["tokens"], other["tokens"])
@@ -206,4 +211,4 @@ def test_a_state_of_uneven_epochs_knows_its_own():
         again.load_state_dict({**state, "epoch": [1]})
     for position in (state["position"] + 1000, 1 << 60):
         with pytest.raises(penstock.StateError, match="expected a position within epoch 30, which is"):
-            penstock.Loader(packs(), 7, threads=0).load_state_dict({**state, "position": position})
+            packs().loader(7, threads=0).load_state_dict({**state, "position": position})

@@ -7,14 +7,14 @@ import pytest
 
 from penstock.core.columns import Columns
 from penstock.data import MapDataset, from_arrays
-from penstock.loading import Loader
 from penstock.loading.position_source import PLAN_BLOCK, TINY_BLOCK
+from penstock.plan.batched import Batches
 
 N = 3 * PLAN_BLOCK
 
 
 def dataset() -> MapDataset:
-    return from_arrays({"x": np.arange(N)}, lengths=[N]).samples()
+    return from_arrays({"x": np.arange(N)}, lengths=[N]).steps()
 
 
 class Ahead:
@@ -34,7 +34,7 @@ class Ahead:
 def test_no_more_batches_are_ahead_than_prefetch(threads: int, prefetch: int) -> None:
     ahead = Ahead()
     values: list[int] = []
-    for batch in Loader(dataset().map(ahead, version=1), 64, threads=threads, prefetch=prefetch):
+    for batch in dataset().map(ahead, version=1).loader(64, threads=threads, prefetch=prefetch):
         ahead.received += 1
         values += batch["x"].tolist()
     assert values == list(range(N))
@@ -44,7 +44,7 @@ def test_no_more_batches_are_ahead_than_prefetch(threads: int, prefetch: int) ->
 
 def test_by_default_a_job_has_many_small_batches() -> None:
     ahead = Ahead()
-    loader = Loader(dataset().map(ahead, version=1), 64, threads=0)
+    loader = dataset().map(ahead, version=1).loader(64, threads=0)
     for _ in loader:
         ahead.received += 1
     assert ahead.most >= PLAN_BLOCK // 64
@@ -53,13 +53,13 @@ def test_by_default_a_job_has_many_small_batches() -> None:
 def test_planned_batches_are_counted_too() -> None:
     lengths = [1 + i % 7 for i in range(2000)]
     sequences = from_arrays({"x": np.arange(sum(lengths))}, lengths=lengths).sequences()
-    planned = sequences.batches(tokens=32)
-    first = [batch["x"].tolist() for batch in Loader(planned)]
-    loader = Loader(planned, threads=1, prefetch=3)
+    planned = sequences.apply(Batches(tokens=32))
+    first = [batch["x"].tolist() for batch in planned.loader()]
+    loader = planned.loader(threads=1, prefetch=3)
     assert [batch["x"].tolist() for batch in loader] == first
     assert loader.stats.batches == loader.stats.jobs
 
 
 def test_large_batches_are_jobs_of_their_own() -> None:
-    loader = Loader(dataset(), TINY_BLOCK, threads=2, prefetch=8)
-    assert loader.limits.width == 8
+    loader = dataset().loader(TINY_BLOCK, threads=2, prefetch=8)
+    assert loader._limits.width == 8

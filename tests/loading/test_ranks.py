@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock
 from penstock.data import MapDataset, from_arrays
 from penstock.data.mix import mix
 from penstock.errors import PlanError
-from penstock.loading import Loader
 from penstock.loading.ranks import Ranks, find
 
 
@@ -28,7 +28,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def dataset() -> MapDataset:
-    return from_arrays({"x": np.arange(20)}, lengths=[20]).samples()
+    return from_arrays({"x": np.arange(20)}, lengths=[20]).steps()
 
 
 def process(rank: int, world: int, initialised: bool = True) -> SimpleNamespace:
@@ -61,8 +61,8 @@ def test_shares_are_contiguous_and_differ_by_one_row_at_most(samples, world):
 def test_what_is_given_comes_first(monkeypatch):
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert Loader(dataset(), 8, rank=1, world=2).ranks == Ranks(1, 2)
-    assert Loader(dataset(), 8).ranks.rank == 3
+    assert dataset().loader(8, rank=1, world=2).world == 2
+    assert dataset().loader(8).rank == 3
 
 
 def test_torch_then_jax_then_the_environment_then_nobody(monkeypatch):
@@ -95,13 +95,13 @@ def test_an_odd_environment_is_an_error_that_names_it(monkeypatch, rank, world):
 def test_a_plan_that_holds_a_share_is_refused_where_ranks_were_found(monkeypatch):
     shard = dataset().shard(1, 2)
     nested = mix([shard.shuffle(), dataset()], [1, 1]).shuffle()
-    assert len(Loader(shard, 4)) == 3
+    assert len(shard.loader(4)) == 3
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     for data in (shard, shard.repeat(2).shuffle(), nested):
         with pytest.raises(PlanError, match=r"leave shard\(\) out, or keep it and give rank=0, world=1"):
-            Loader(data, 4)
-    assert len(Loader(shard, 4, rank=0, world=1)) == 3
+            data.loader(4)
+    assert len(shard.loader(4, rank=0, world=1)) == 3
 
 
 def test_impossible_ranks():
@@ -111,9 +111,9 @@ def test_impossible_ranks():
         ({"rank": 0, "world": 9}, "at least 1 for each of 9 ranks"),
     ):
         with pytest.raises(PlanError, match=text):
-            Loader(dataset(), 8, **given_)
-    with pytest.raises(PlanError, match=r"shard\(1, 2\) before iterate"):
-        Loader(dataset().iterate(4), rank=1, world=2)
+            dataset().loader(8, **given_)
+    with pytest.raises(PlanError, match=r"call shard\(1, 2\) first"):
+        penstock.IterDataset.of(dataset(), 4).loader(rank=1, world=2)
 
 
 def test_ray_train_tells_the_rank(monkeypatch):
@@ -127,22 +127,20 @@ def test_ray_train_tells_the_rank(monkeypatch):
     assert find() == Ranks()
 
 
-@pytest.mark.parametrize("adapter", [None, "torch", "jax", "stream"])
+@pytest.mark.parametrize("output", ["numpy", "torch", "jax", "stream"])
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 5))
 @settings(max_examples=15, deadline=None)
-def test_weighted_means_of_ranks_average_to_the_mean_of_the_batch(adapter, samples, more, world):
-    from penstock.loading.jax import JaxLoader
-    from penstock.loading.torch import TorchLoader, TorchStream
+def test_weighted_means_of_ranks_average_to_the_mean_of_the_batch(output, samples, more, world):
+    from penstock.loading.torch import TorchStream
 
-    data = from_arrays({"x": np.arange(samples, dtype="f8") ** 2}, lengths=[samples]).samples()
+    data = from_arrays({"x": np.arange(samples, dtype="f8") ** 2}, lengths=[samples]).steps()
 
     def batches(rank: int) -> list[Any]:
-        if adapter == "stream":
+        if output == "stream":
             return list(TorchStream(data, world + more, rank=rank, world=world))
-        loader = Loader(data, world + more, rank=rank, world=world, threads=0)
-        return list(loader if adapter is None else TorchLoader(loader) if adapter == "torch" else JaxLoader(loader))
+        return list(data.loader(world + more, rank=rank, world=world, threads=0, output=output))
 
-    whole = [batch["x"].mean() for batch in Loader(data, world + more, rank=0, world=1, threads=0)]
+    whole = [batch["x"].mean() for batch in data.loader(world + more, rank=0, world=1, threads=0)]
     for mean, shares in zip(whole, zip(*map(batches, range(world)), strict=True), strict=True):
         parts = [share.weight * (np.asarray(share["x"]).mean() if len(share["x"]) else 0) for share in shares]
         assert np.isclose(sum(parts) / world, mean)

@@ -15,7 +15,6 @@ import pytest
 
 import penstock
 from penstock.data import EpisodeDataset, MapDataset
-from penstock.loading import Loader
 
 
 def steps(n: int, first: int = 0, episode: int = 10) -> EpisodeDataset:
@@ -23,13 +22,13 @@ def steps(n: int, first: int = 0, episode: int = 10) -> EpisodeDataset:
 
 
 def mixed() -> MapDataset:
-    parts = {"a": steps(40).samples().shuffle(seed=1), "b": steps(20, first=100).samples().shuffle(seed=2)}
+    parts = {"a": steps(40).steps().shuffle(seed=1), "b": steps(20, first=100).steps().shuffle(seed=2)}
     return penstock.mix(parts, {"a": 0.7, "b": 0.3}, stop="never")
 
 
 SAVED: dict[str, tuple[Callable[[], MapDataset], dict[str, Any], list[Any]]] = {
     "shuffle": (
-        lambda: steps(40).samples().shuffle(seed=5),
+        lambda: steps(40).steps().shuffle(seed=5),
         {
             "version": 2,
             "fingerprint": "6752eec7486bc7e248b36d7b4c247d146f9d55814b4e52849f73f4e56c5c551d",
@@ -51,7 +50,7 @@ SAVED: dict[str, tuple[Callable[[], MapDataset], dict[str, Any], list[Any]]] = {
         [[39, 0, 0], [36, 37, 38], [38, 39, 0]],
     ),
     "shard": (
-        lambda: steps(40).samples().shuffle(seed=4).shard(1, 3),
+        lambda: steps(40).steps().shuffle(seed=4).shard(1, 3),
         {
             "version": 2,
             "fingerprint": "f0c290580eefe94f2df9801e2614bd76f5979b2590ea6d6bc85f728704c9773f",
@@ -62,7 +61,7 @@ SAVED: dict[str, tuple[Callable[[], MapDataset], dict[str, Any], list[Any]]] = {
         [0, 17, 21],
     ),
     "drawn by weight": (
-        lambda: steps(40).samples().weighted(np.arange(40.0), seed=7),
+        lambda: steps(40).steps().weighted(np.arange(40.0), seed=7),
         {
             "version": 2,
             "fingerprint": "7257ca52d4835ac5af98e70c300e23bdeaf89c1762a02b00f53c72933461d4f4",
@@ -110,10 +109,10 @@ SAVED: dict[str, tuple[Callable[[], MapDataset], dict[str, Any], list[Any]]] = {
 @pytest.mark.parametrize("name", SAVED)
 def test_a_saved_state_goes_on_with_the_same_samples(name: str) -> None:
     make, state, expected = SAVED[name]
-    loader = Loader(make(), 1, threads=0)
+    loader = make().loader(1, threads=0)
     iterator = iter(loader)
     next(iterator)
     assert loader.state_dict() == state
-    resumed = Loader(make(), 1, threads=0)
+    resumed = make().loader(1, threads=0)
     resumed.load_state_dict(state)
     assert [batch["x"][0].tolist() for batch in islice(resumed, len(expected))] == expected

@@ -14,29 +14,30 @@ from typing import Any
 import numpy as np
 import pytest
 
+import penstock
 from penstock.containers.tar import END, member
 from penstock.core.turns import ForkSafeLock
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import WorkerError
 from penstock.formats.webdataset.streaming import ShardStream
-from penstock.loading import Loader
 from penstock.loading.torch import TorchStream
+from tests.loading.handing_over import handing_over
 from tests.threads import threads_before, wait_for_others
 
 N = 3000
 
 
 def samples(n: int = N) -> MapDataset:
-    return from_arrays({"x": np.arange(n)}, lengths=[n]).samples()
+    return from_arrays({"x": np.arange(n)}, lengths=[n]).steps()
 
 
 ITERATORS: dict[str, Callable[[], Iterator[Any]]] = {
-    "in the caller": lambda: iter(Loader(samples(), 7, threads=0)),
-    "threads": lambda: iter(Loader(samples(), 7, threads=3, prefetch=5)),
-    "handed over": lambda: Loader(samples(), 7, threads=2).through(lambda batch: batch, ahead=2),
-    "blocks": lambda: iter(Loader(samples().iterate(7), threads=1)),
+    "in the caller": lambda: iter(samples().loader(7, threads=0)),
+    "threads": lambda: iter(samples().loader(7, threads=3, prefetch=5)),
+    "handed over": lambda: handing_over(samples().loader(7, threads=2), lambda batch: batch, ahead=2),
+    "blocks": lambda: iter(penstock.IterDataset.of(samples(), 7).loader(threads=1)),
     "stream": lambda: iter(TorchStream(samples(), 7)),
-    "iterate": lambda: iter(samples().iterate(7).filter(lambda c: c["x"] >= 0).rebatch(11)),
+    "iterate": lambda: iter(penstock.IterDataset.of(samples(), 7).filter(lambda c: c["x"] >= 0).rebatch(11)),
 }
 
 
@@ -96,7 +97,7 @@ def test_a_forked_process_is_not_waiting_for_a_thread_that_unpacks_ahead() -> No
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_what_a_thread_of_the_parent_held_is_free_in_the_child() -> None:
     lock, entered, leave = ForkSafeLock(), threading.Event(), threading.Event()
-    loader = Loader(samples(), 7, threads=2)
+    loader = samples().loader(7, threads=2)
     iterator = iter(loader)
     next(iterator)
 
@@ -133,8 +134,8 @@ def test_after_an_interrupt_the_iterator_goes_on_with_the_batch_that_was_not_giv
             raise failing.pop()
         return batch.ticket.position
 
-    loader = Loader(samples(1000), 100, threads=threads)
-    iterator = loader.through(hand_over, ahead=1)
+    loader = samples(1000).loader(100, threads=threads)
+    iterator = handing_over(loader, hand_over, ahead=1)
     found = [next(iterator), next(iterator)]
     for _ in range(2):
         with pytest.raises(error):
@@ -153,7 +154,7 @@ def test_a_batch_that_cannot_be_loaded_is_no_end_of_the_epoch(threads: int) -> N
             raise ValueError("a bad row")
         return columns
 
-    loader = Loader(samples(1000).map(checked), 100, threads=threads)
+    loader = samples(1000).map(checked).loader(100, threads=threads)
     iterator, found = iter(loader), list[int]()
     for _ in range(2):
         with pytest.raises(WorkerError, match="a bad row"):
@@ -164,14 +165,14 @@ def test_a_batch_that_cannot_be_loaded_is_no_end_of_the_epoch(threads: int) -> N
 
 
 def test_a_state_that_another_thread_loads_meanwhile_is_not_overwritten() -> None:
-    loader, loads = Loader(samples(1000), 100, threads=1), [700]
+    loader, loads = samples(1000).loader(100, threads=1), [700]
 
     def hand_over(batch: Any) -> int:  # as if another thread did it between two steps of `next`
         if batch.ticket.position == 200 and loads:
             loader.load_state_dict({**loader.state_dict(), "position": loads.pop()})
         return batch.ticket.position
 
-    assert list(loader.through(hand_over, ahead=0)) == [0, 100, 700, 800, 900]
+    assert list(handing_over(loader, hand_over, ahead=0)) == [0, 100, 700, 800, 900]
 
 
 def test_closing_waits_for_the_batch_that_another_thread_is_waiting_for() -> None:
@@ -182,7 +183,7 @@ def test_closing_waits_for_the_batch_that_another_thread_is_waiting_for() -> Non
         go_on.wait()
         return columns
 
-    iterator = iter(Loader(samples(100).map(slow), 10, threads=1))
+    iterator = iter(samples(100).map(slow).loader(10, threads=1))
     with ThreadPoolExecutor(2) as threads:
         batch = threads.submit(next, iterator)
         begun.wait()
@@ -202,7 +203,7 @@ def test_an_iterator_that_is_collected_does_not_wait_for_its_threads() -> None:
             go_on.wait()
         return columns
 
-    iterator = iter(Loader(samples(100).map(slow), 10, threads=1))
+    iterator = iter(samples(100).map(slow).loader(10, threads=1))
     next(iterator)
     begun.wait()
     threads = set(threading.enumerate()) - before
@@ -226,7 +227,7 @@ def test_threads_of_a_closed_iterator_stop_between_two_batches_of_a_slow_functio
         return columns
 
     before = threads_before()
-    iterator = iter(Loader(samples().map(slow), 10, threads=1))
+    iterator = iter(samples().map(slow).loader(10, threads=1))
     next(iterator)
     begun.wait()  # in the second of the many batches that are read together
     del iterator
@@ -237,17 +238,18 @@ def test_threads_of_a_closed_iterator_stop_between_two_batches_of_a_slow_functio
 
 AT_EXIT = """
 import threading, numpy as np
-from penstock.data import from_arrays
+from penstock.data import IterDataset, from_arrays
 from penstock.loading import Loader
-data = from_arrays({"x": np.arange(500_000)}, lengths=[500_000]).samples()
-loader = Loader(data, 50, threads=2, prefetch=4)
+data = from_arrays({"x": np.arange(500_000)}, lengths=[500_000]).steps()
+loader = data.loader(50, threads=2, prefetch=4)
 shared = iter(loader)
-keep = [shared, loader.through(lambda batch: batch, ahead=2), iter(Loader(data.iterate(50), threads=1))]
+ahead = data.loader(50, threads=2, prefetch=4, output=lambda batch: batch)
+keep = [shared, iter(ahead), iter(IterDataset.of(data, 50).loader(threads=1))]
 keep.append(keep)
 for iterator in keep[:3]:
     next(iterator)
 data = from_arrays({"x": np.arange(900)}, lengths=[3] * 300).sequences()
-packs = iter(Loader(data.shuffle().pack(8, repack=True), 9))
+packs = iter(data.shuffle().pack(8, repack=True).loader(9))
 next(packs)
 def use(): [batch for batch in shared]
 threading.Thread(target=use, daemon=DAEMON).start()

@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import PlanError, StateError
-from penstock.loading import Loader, Ticket
+from penstock.loading import Ticket
 from penstock.loading.skips import Skips
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)).map(lambda r: (r[0], sum(r))), max_size=6)
 
 
 def dataset(n: int = 40) -> MapDataset:
-    return from_arrays({"k": np.arange(n)}, lengths=[n]).samples()
+    return from_arrays({"k": np.arange(n)}, lengths=[n]).steps()
 
 
 @given(RANGES)
@@ -49,7 +50,7 @@ def test_damaged_json(value):
 
 @pytest.mark.parametrize("threads", [0, 2])
 def test_skipping_in_a_loop_acts_from_the_next_batch_on(threads):
-    loader = Loader(dataset(), 4, threads=threads)
+    loader = dataset().loader(4, threads=threads)
     seen = []
     for batch in loader:
         seen.append(batch["k"].tolist())
@@ -62,7 +63,7 @@ def test_skipping_in_a_loop_acts_from_the_next_batch_on(threads):
 
 
 def test_skipping_the_rest_ends_the_loop_and_not_the_loader():
-    loader = Loader(dataset(), 4, threads=1)
+    loader = dataset().loader(4, threads=1)
     seen = []
     for batch in loader:
         seen += batch["k"].tolist()
@@ -73,7 +74,7 @@ def test_skipping_the_rest_ends_the_loop_and_not_the_loader():
 
 @pytest.mark.parametrize("threads", [0, 1])
 def test_an_epoch_without_a_sample_left_is_passed_over(threads):
-    loader = Loader(dataset(8), 4, threads=threads)
+    loader = dataset(8).loader(4, threads=threads)
     loader.skip(range(8))
     loader.skip(range(16, 24))
     for first in (8, 24):
@@ -81,7 +82,7 @@ def test_an_epoch_without_a_sample_left_is_passed_over(threads):
 
 
 def test_a_loop_that_gave_its_last_batch_does_not_run_on_into_the_next_epoch():
-    loader = Loader(dataset(8), 4, threads=1)
+    loader = dataset(8).loader(4, threads=1)
     for batch in loader:
         if batch.ticket.stop == 8:
             loader.skip((10, 12))
@@ -90,14 +91,14 @@ def test_a_loop_that_gave_its_last_batch_does_not_run_on_into_the_next_epoch():
 
 
 def test_tickets_are_skipped_and_the_state_brings_the_ranges():
-    first = Loader(dataset().shuffle(seed=1), 10)
+    first = dataset().shuffle(seed=1).loader(10)
     bad = next(iter(first)).ticket
-    again = Loader(dataset().shuffle(seed=1), 10)
+    again = dataset().shuffle(seed=1).loader(10)
     again.skip(str(bad))
     again.skip(Ticket(35, 0, bad.digest))  # nothing
     state = again.state_dict()
     assert state["skipped"] == [[0, 10]]
-    other = Loader(dataset().shuffle(seed=1), 10, threads=0)
+    other = dataset().shuffle(seed=1).loader(10, threads=0)
     other.load_state_dict(state)
     expected = dataset().shuffle(seed=1)[10:]["k"].tolist()
     assert [k for batch in other for k in batch["k"].tolist()] == expected
@@ -107,7 +108,7 @@ def test_tickets_are_skipped_and_the_state_brings_the_ranges():
 
 
 def test_what_cannot_be_skipped():
-    loader = Loader(dataset(), 4)
+    loader = dataset().loader(4)
     for what, error, text in (
         (range(0, 9, 2), PlanError, "consecutive"),
         ((5, 3), PlanError, "0 <= lo <= hi"),
@@ -120,5 +121,5 @@ def test_what_cannot_be_skipped():
     with pytest.raises(TypeError):
         loader.skip((0.5, 3))
     with pytest.raises(PlanError, match="IterDataset"):
-        Loader(dataset().iterate(4)).skip((0, 4))
+        penstock.IterDataset.of(dataset(), 4).loader().skip((0, 4))
     assert loader.state_dict()["skipped"] == []

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock
 from penstock.core.columns import Columns
 from penstock.data import from_arrays
 from penstock.errors import StateError
-from penstock.loading import Batch, Loader, Ticket
+from penstock.loading import Batch, Ticket
 
 DIGEST = st.binary(min_size=4, max_size=4).map(bytes.hex)
 
@@ -42,8 +43,8 @@ def test_numbers_that_do_not_fit(parts):
 
 
 def test_tickets_name_the_rows_of_each_rank_and_the_plan():
-    data = from_arrays({"x": np.arange(20)}, lengths=[20]).samples().shuffle()
-    tickets = [[batch.ticket for batch in Loader(data, 8, rank=rank, world=3)] for rank in range(3)]
+    data = from_arrays({"x": np.arange(20)}, lengths=[20]).steps().shuffle()
+    tickets = [[batch.ticket for batch in data.loader(8, rank=rank, world=3)] for rank in range(3)]
     assert [(t.position, t.count) for t in tickets[1]] == [(2, 3), (10, 3), (17, 1)]
     assert {t.digest for ts in tickets for t in ts} == {data.plan.fingerprint[:8]}
 
@@ -59,7 +60,7 @@ def test_a_batch_is_columns_with_a_ticket():
 
 
 def test_blocks_of_a_stream_have_no_ticket_and_say_so():
-    loader = Loader(from_arrays({"x": np.arange(4)}, lengths=[4]).samples().iterate(2))
+    loader = penstock.IterDataset.of(from_arrays({"x": np.arange(4)}, lengths=[4]).steps(), 2).loader()
     block = next(iter(loader))
     with pytest.raises(StateError, match="no position"):
         _ = block.ticket

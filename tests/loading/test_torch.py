@@ -13,19 +13,19 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+import penstock
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.data import from_arrays
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.files.shared_log import SharedLog
-from penstock.loading import Loader
 from penstock.loading.cursor import CursorPlace
 from penstock.loading.staging import Staging
 from penstock.loading.ticket import Batch, Ticket
 from penstock.loading.torch import (
     Tensors,
     TorchDataset,
-    TorchLoader,
     TorchSamples,
     TorchStream,
     stream_state,
@@ -39,7 +39,7 @@ N = 1000
 
 
 def dataset(seed: int = 0):
-    return from_arrays({"observations": {"x": np.arange(N + 1.0)}, "a": np.arange(N)}, [N]).samples().shuffle(seed=seed)
+    return from_arrays({"observations": {"x": np.arange(N + 1.0)}, "a": np.arange(N)}, [N]).steps().shuffle(seed=seed)
 
 
 EXPECTED = dataset()[:]["a"].tolist()
@@ -68,27 +68,27 @@ def test_ragged_and_read_only_columns():
 
 
 def test_the_torch_loader_is_the_loader():
-    loader = TorchLoader(Loader(dataset(), 64), device="cpu")
+    loader = dataset().loader(64, output="torch", device="cpu")
     assert len(loader) == 16
     assert rows(loader) == EXPECTED
-    assert rows(loader) == dataset().batch(np.arange(N, 2 * N))["a"].tolist()
+    assert rows(loader) == planned_samples(dataset()).at(np.arange(N, 2 * N))["a"].tolist()
 
 
 @pytest.mark.parametrize("stop", [1, 5, 15])
 def test_the_torch_loader_resumes_at_the_batch_the_consumer_has(stop):
-    first = TorchLoader(Loader(dataset(), 64))
+    first = dataset().loader(64, output="torch")
     seen = []
     for number, batch in enumerate(first, start=1):
         seen += batch["a"].tolist()
         if number == stop:
             break
     assert first.state_dict()["position"] == 64 * stop
-    second = TorchLoader(Loader(dataset(), 64, threads=0))
+    second = dataset().loader(64, threads=0, output="torch")
     second.load_state_dict(first.state_dict())
     assert seen + rows(second) == EXPECTED
-    assert rows(first) == dataset().batch(np.arange(N, 2 * N))["a"].tolist()
+    assert rows(first) == planned_samples(dataset()).at(np.arange(N, 2 * N))["a"].tolist()
     with pytest.raises(StateError):
-        TorchLoader(Loader(dataset(1), 64)).load_state_dict(first.state_dict())
+        dataset(1).loader(64, output="torch").load_state_dict(first.state_dict())
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -97,7 +97,7 @@ def test_data_loader_over_batches(workers):
     assert rows(batches) == EXPECTED
     assert next(iter(batches))["observations"]["x"].dtype == torch.float64
     later = TorchDataset(dataset(), 64, epoch=1)
-    assert rows(later[b] for b in range(len(later))) == dataset().batch(np.arange(N, 2 * N))["a"].tolist()
+    assert rows(later[b] for b in range(len(later))) == planned_samples(dataset()).at(np.arange(N, 2 * N))["a"].tolist()
     with pytest.raises(IndexError):
         later[16]
 
@@ -119,7 +119,7 @@ def test_a_stream_resumes_through_its_iterator():
 
 def test_epochs_of_a_stream_count_on_and_can_be_set():
     stream = TorchStream(dataset(), 64)
-    second, third = (dataset().batch(np.arange(e * N, (e + 1) * N))["a"].tolist() for e in (1, 2))
+    second, third = (planned_samples(dataset()).at(np.arange(e * N, (e + 1) * N))["a"].tolist() for e in (1, 2))
     assert [rows(stream), rows(stream)] == [EXPECTED, second]
     stream.set_epoch(2)
     assert rows(stream) == third
@@ -127,7 +127,7 @@ def test_epochs_of_a_stream_count_on_and_can_be_set():
 
 
 def epoch(number: int) -> list[int]:
-    return dataset().batch(np.arange(number * N, (number + 1) * N))["a"].tolist()
+    return planned_samples(dataset()).at(np.arange(number * N, (number + 1) * N))["a"].tolist()
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -276,7 +276,7 @@ def test_a_stream_is_pickled_where_it_stands():
 
 
 def test_a_stream_takes_the_state_of_a_loader_and_the_loader_its():
-    loader = Loader(dataset(), 64, threads=0)
+    loader = dataset().loader(64, threads=0)
     loader.skip((70, 90))
     seen = [batch["a"].tolist() for _, batch in zip(range(5), loader, strict=False)]
     stream = TorchStream(dataset(), 64, drop_last=True)
@@ -284,7 +284,7 @@ def test_a_stream_takes_the_state_of_a_loader_and_the_loader_its():
     iterator = iter(stream)
     after = next(iterator)
     assert after.ticket.position == 64 * 5 + 20
-    back = Loader(dataset(), 64, threads=0)
+    back = dataset().loader(64, threads=0)
     back.load_state_dict(stream_state(iterator.state_dict()))
     rest = EXPECTED[:70] + EXPECTED[90:]
     assert [x for part in seen for x in part] + rows([after]) + rows(back) == rest
@@ -358,7 +358,7 @@ def test_ranks_share_the_batches_of_datasets_and_streams():
 
 
 def test_batches_of_tensors_carry_tickets_through_workers():
-    loader = TorchLoader(Loader(dataset(), 64))
+    loader = dataset().loader(64, output="torch")
     tickets = [batch.ticket for batch in loader]
     assert [t.position for t in tickets] == list(range(0, N, 64))
     assert loader.why(tickets[3]).table["position"].tolist() == list(range(192, 256))
@@ -366,19 +366,19 @@ def test_batches_of_tensors_carry_tickets_through_workers():
     assert through == tickets
     copied = pickle.loads(pickle.dumps(Tensors({"a": torch.ones(1)}, tickets[0])))
     assert (copied.ticket, copied["a"].item()) == (tickets[0], 1.0)
-    blocks = TorchLoader(Loader(dataset().iterate(64)))
+    blocks = penstock.IterDataset.of(dataset(), 64).loader(output="torch")
     assert next(iter(blocks)).ticket is None
 
 
 def test_the_torch_loader_skips_and_explains():
-    loader = TorchLoader(Loader(dataset(), 64))
+    loader = dataset().loader(64, output="torch")
     seen = []
     for batch in loader:
         seen += batch["a"].tolist()
         if len(seen) == 128:
             loader.skip((200, 900))
     assert seen == EXPECTED[:200] + EXPECTED[900:]
-    assert "hand over" in str(loader.explain(batches=4))
+    assert "hand over" in str(loader.why(batches=4))
     assert loader.stats.samples == len(seen)
 
 

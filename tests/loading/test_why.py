@@ -16,7 +16,7 @@ from penstock.errors import PlanError, StateError
 from penstock.formats.columns.source import ColumnsSource
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.formats.memory import MemorySource
-from penstock.loading import Batch, Loader, Ticket
+from penstock.loading import Batch, Ticket
 from penstock.loading.why import Why
 
 LENGTHS = [3, 0, 7, 5, 0, 4, 9]
@@ -37,17 +37,17 @@ def both(cut: Callable[[EpisodeDataset], MapDataset]) -> MapDataset:
 
 
 PLANS: dict[str, Callable[[], MapDataset]] = {
-    "steps": lambda: episodes().samples().shuffle(seed=2),
+    "steps": lambda: episodes().steps().shuffle(seed=2),
     "windows": lambda: episodes().windows(3, stride=2),
     "padded": lambda: episodes().windows(4, past=1, pad="zero").shuffle(seed=1),
     "repeated": lambda: episodes().windows(6, past=2, pad="repeat"),
     "pairs": lambda: episodes().pairs(2).repeat(2),
-    "filtered": lambda: episodes().where("total_steps > 4").windows(2).shuffle(seed=4),
+    "filtered": lambda: episodes().filter("total_steps > 4").windows(2).shuffle(seed=4),
     "sequences": lambda: episodes().sequences(),
     "packed": lambda: episodes().sequences().pack(12).shuffle(seed=1),
-    "mixed": lambda: both(lambda e: e.samples().shuffle(seed=1)),
+    "mixed": lambda: both(lambda e: e.steps().shuffle(seed=1)),
     "mixed packs": lambda: both(lambda e: e.sequences()).pack(20),
-    "packs mixed": lambda: both(lambda e: e.where("total_steps > 0").sequences().pack(12)),
+    "packs mixed": lambda: both(lambda e: e.filter("total_steps > 0").sequences().pack(12)),
 }
 
 
@@ -74,11 +74,11 @@ def rows_read(batch: Batch, column: str) -> list[list[int]]:
 @pytest.mark.parametrize(("rank", "world"), [(0, 1), (1, 3)])
 def test_the_table_lists_exactly_the_rows_that_were_read(name, rank, world):
     data = PLANS[name]()
-    loader = Loader(data, 5, rank=rank, world=world, threads=0)
+    loader = data.loader(5, rank=rank, world=world, threads=0)
     owner = [(e, t) for e, length in enumerate(LENGTHS) for t in range(length)]
     for epoch in range(2):
         for batch in loader:
-            why = Loader(PLANS[name](), 3).why(str(batch.ticket))  # of whatever rank and batch size
+            why = PLANS[name]().loader(3).why(str(batch.ticket))  # of whatever rank and batch size
             table = why.table
             assert rows_told(why, batch) == rows_read(batch, "x")
             assert [owner[row] for row in table["first_row"]] == list(
@@ -89,7 +89,7 @@ def test_the_table_lists_exactly_the_rows_that_were_read(name, rank, world):
 
 
 def test_segments_shares_and_parts_of_a_packed_mix():
-    loader = Loader(PLANS["mixed packs"](), 4, threads=0)
+    loader = PLANS["mixed packs"]().loader(4, threads=0)
     batch = next(iter(loader))
     why = loader.why(batch.ticket)
     per_sample = [why.table["segment"][why.table["position"] == k].tolist() for k in range(4)]
@@ -100,9 +100,9 @@ def test_segments_shares_and_parts_of_a_packed_mix():
 
 
 def test_shares_that_change_are_those_at_the_position():
-    one, two = episodes().samples(), episodes(1).samples()
+    one, two = episodes().steps(), episodes(1).steps()
     data = mix([one, mix({"p": two, "q": two}, [1, 3])], [(0, [1, 1]), (10, [1, 4])], stop=40).shuffle(seed=3)
-    why = Loader(data, 40).why(Ticket(0, 40, data.plan.fingerprint[:8]))
+    why = data.loader(40).why(Ticket(0, 40, data.plan.fingerprint[:8]))
     place = data.plan.positions(np.arange(40))
     outer = {True: {0: 0.5, 1: 0.5}, False: {0: 0.2, 1: 0.8}}
     inner = {0: (0, 1.0), 1: (1, 0.25), 2: (1, 0.75)}
@@ -113,8 +113,8 @@ def test_shares_that_change_are_those_at_the_position():
 
 
 def test_another_column_is_asked_for_by_name():
-    data = episodes().samples(next_observations=True)
-    loader = Loader(data, 6, threads=0)
+    data = episodes().transitions()
+    loader = data.loader(6, threads=0)
     batch = next(iter(loader))
     for column in ("observations", "next_observations"):
         why = loader.why(batch.ticket, column)
@@ -129,7 +129,7 @@ def test_values_of_documents_are_rows_of_their_episode():
     tokens = Ragged(np.arange(9, dtype="i4"), np.array([0, 2, 2, 6, 9]))
     spec = Spec({"tokens": Field(np.dtype("i4"), (), "episode", "ragged")})
     data = EpisodeDataset(MemorySource(spec, {"tokens": tokens}, np.arange(5))).sequences().pack(5)
-    loader = Loader(data, 2, threads=0)
+    loader = data.loader(2, threads=0)
     batch = next(iter(loader))
     why = loader.why(batch.ticket)
     assert why.view.align == "values"
@@ -139,7 +139,7 @@ def test_values_of_documents_are_rows_of_their_episode():
 
 
 def test_skipped_positions_are_listed_and_marked():
-    loader = Loader(episodes().samples(), 4, threads=0)
+    loader = episodes().steps().loader(4, threads=0)
     ticket = next(iter(loader)).ticket
     loader.skip((1, 3))
     table = loader.why(ticket).table
@@ -149,8 +149,8 @@ def test_skipped_positions_are_listed_and_marked():
 
 
 def test_a_ticket_of_too_many_samples_is_refused_unless_most_are_skipped():
-    data = episodes().samples()
-    loader = Loader(data, 4, threads=0)
+    data = episodes().steps()
+    loader = data.loader(4, threads=0)
     huge = Ticket(0, (1 << 32) - 1, data.plan.fingerprint[:8])
     with pytest.raises(StateError, match="at most 4194304 samples"):
         loader.why(huge)
@@ -159,8 +159,8 @@ def test_a_ticket_of_too_many_samples_is_refused_unless_most_are_skipped():
 
 
 def test_a_foreign_ticket_names_both_plans():
-    loader = Loader(episodes().samples(), 4)
-    other = next(iter(Loader(episodes().samples().shuffle(), 4))).ticket
+    loader = episodes().steps().loader(4)
+    other = next(iter(episodes().steps().shuffle().loader(4))).ticket
     mine = next(iter(loader)).ticket
     with pytest.raises(StateError) as error:
         loader.why(other)
@@ -173,7 +173,7 @@ def test_the_printed_table_names_the_file_and_leaves_out_what_says_nothing(tmp_p
     with ColumnsWriter.create(tmp_path / "store", source.spec) as writer:
         for episode in source.episodes():
             writer.write(episode)
-    loader = Loader(EpisodeDataset(ColumnsSource(tmp_path / "store")).samples(), 80, threads=0)
+    loader = EpisodeDataset(ColumnsSource(tmp_path / "store")).steps().loader(80, threads=0)
     text = str(loader.why(next(iter(loader)).ticket))
     assert "store" in text
     assert "segment" not in text

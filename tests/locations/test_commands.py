@@ -36,6 +36,7 @@ ARGUMENTS = {
     "index": ["{url}/shards"],
     "cache": ["{url}/run", "--column", "observations"],
     "plan": ["{url}/run", "--windows", "2"],
+    "simulate": ["{url}/run", "--windows", "2", "--batch-size", "1", "--hosts", "1"],
     "merge": ["{url}/run", "{url}/made", "--out", "{folder}/both"],
     "split": ["{url}/run", "--share", "a=1", "--share", "b=1", "--out", "{folder}/parts"],
     "film": ["{url}/run", "--out", "{folder}/film.png"],

@@ -63,12 +63,12 @@ def test_credentials_are_in_no_text_and_no_file(
     monkeypatch.setattr(fetch_progress, "SHOWN", 1)
     url, told = secret(site, "run"), []
     with penstock.open(url, storage_options=OPTIONS) as data:
-        loader = penstock.Loader(data.windows(2).shuffle(seed=1), batch_size=4, threads=1)
+        loader = data.windows(2).shuffle(seed=1).loader(batch_size=4, threads=1)
         batches = iter(loader)
         next(batches)
         state, ticket = loader.state_dict(), data.windows(2)
         told += [repr(data), repr(data.source), str(data.metadata), data.source.fingerprint, str(data.source.location)]
-        told += [repr(ticket), json.dumps(state), str(loader.explain()), repr(Location.of(url, OPTIONS))]
+        told += [repr(ticket), json.dumps(state), str(loader.why()), repr(Location.of(url, OPTIONS))]
         told.append(pickle.dumps(data.source).decode("latin-1"))
         report = penstock.convert(data, tmp_path / "out" / "copy")
         told += [repr(report), json.dumps(report.certificate.to_json())]
@@ -77,7 +77,7 @@ def test_credentials_are_in_no_text_and_no_file(
         merged = penstock.open([url, tmp_path / "local" / "run"], storage_options=OPTIONS)
         told += [repr(merged), str(merged.metadata)]
         actions = {
-            "read": lambda: data.samples()[:],
+            "read": lambda: data.steps()[:],
             "open": lambda: penstock.open(url, storage_options=OPTIONS),
             "list": lambda: penstock.open(url.replace("run", "run/*"), storage_options=OPTIONS),
             "write": lambda: penstock.convert(data, secret(site, "third"), storage_options=OPTIONS),
@@ -107,7 +107,7 @@ def test_credentials_are_in_no_text_and_no_file(
     ]
     for given in broken:
         with pytest.raises((OSError, ValueError, TypeError)) as caught:
-            penstock.open(given).samples()[:]
+            penstock.open(given).steps()[:]
         told.append(texts(caught.value).replace("open(given)", ""))
     for command in (["info", url], ["info", "--json", url], ["stats", url], ["check", url], ["show", url]):
         told.append(

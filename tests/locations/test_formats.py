@@ -61,7 +61,7 @@ OPENED = [
     *("minari/0.5.4 parquet-nested-v0", "webdataset/npy", "webdataset/seed", "webdataset/nometa.tgz"),
     *("tables/parquet", "tables/arrow", "tables/json lines", "zarr/folder", "zarr/zip", "lerobot/new"),
     *("lerobot/images", "lerobot/video", "rlds/tfrecord", "rlds/array_record", "l5kit/zarr", "l5kit/npy"),
-    *("l5kit/zip", "lc0/tar", "lc0/folder", "demos/robomimic", "demos/d4rl", "demos/aloha", "demos/atari"),
+    *("l5kit/zip", "lc0/tar", "lc0/folder", "demos/robomimic", "demos/d4rl", "demos/aloha", "native/atari"),
 ]
 """One or more layouts of each format."""
 
@@ -162,7 +162,7 @@ def test_arrow_files_are_read_by_ranges(tmp_path: Path) -> None:
     with serving({"a.arrow": raw}) as site, penstock.open(f"{site.url}/a.arrow") as remote:
         assert fetched(site) < len(raw) / 15
         plans = [each.windows(4).shuffle(seed=1) for each in (remote, penstock.open(tmp_path / "a.arrow"))]
-        rewards = [plan.select("rewards")[:] for plan in plans]
+        rewards = [plan.select_columns("rewards")[:] for plan in plans]
         np.testing.assert_array_equal(rewards[0]["rewards"], rewards[1]["rewards"])
         assert fetched(site) < len(raw) / 10
         some = [plan[:3] for plan in plans]
@@ -180,7 +180,7 @@ def test_small_columns_beside_pictures_are_fetched_alone(tmp_path: Path) -> None
     raw = (tmp_path / "a.parquet").read_bytes()
     with serving({"a.parquet": raw}) as site, penstock.open(f"{site.url}/a.parquet") as remote:
         plans = [each.windows(4).shuffle(seed=1) for each in (remote, penstock.open(tmp_path / "a.parquet"))]
-        chosen = [plan.select("rewards", "action")[:] for plan in plans]
+        chosen = [plan.select_columns("rewards", "action")[:] for plan in plans]
         for name in ("rewards", "action"):
             np.testing.assert_array_equal(chosen[0][name], chosen[1][name])
         assert fetched(site) < len(raw) * 0.4

@@ -299,7 +299,7 @@ def test_an_answer_that_is_cut_never_becomes_zeros(site: Site, tmp_path: Path) -
             cut = Reply(200, files[values][:part], {"ETag": '"v1"'}, sized=False)
             site.fault = lambda request, cut=cut: cut if request.name == values and request.method == "GET" else None
             for threads in (2, 0):
-                loader = penstock.Loader(remote.windows(1).shuffle(seed=0), batch_size=100, threads=threads)
+                loader = remote.windows(1).shuffle(seed=0).loader(batch_size=100, threads=threads)
                 with pytest.raises((penstock.WorkerError, RemoteError), match="expected 48000 bytes"):
                     next(iter(loader))
             with pytest.raises(RemoteError, match="expected 48000 bytes"):
@@ -391,7 +391,7 @@ def test_an_epoch_over_a_cache_that_another_process_deletes(site: Site, cache: P
     )
 
     def epoch(remote: penstock.EpisodeDataset, delete_at: int) -> None:
-        both = [penstock.Loader(d.samples().shuffle(seed=1), batch_size=20, threads=0) for d in (remote, data)]
+        both = [d.steps().shuffle(seed=1).loader(batch_size=20, threads=0) for d in (remote, data)]
         for number, (found, wanted) in enumerate(zip(*both, strict=True)):
             assert np.array_equal(found["observations/x"], wanted["observations/x"])
             if number == delete_at:

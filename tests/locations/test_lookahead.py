@@ -50,9 +50,7 @@ def test_an_epoch_is_fetched_ahead_in_long_requests(threads: int, tmp_path: Path
     with serving(files) as site, penstock.open(f"{site.url}/set") as remote:
         MIRRORS.cache().evict(0)
         site.seen.clear()
-        loaders = [
-            penstock.Loader(each.samples().shuffle(seed=1), batch_size=16, threads=threads) for each in (remote, data)
-        ]
+        loaders = [each.steps().shuffle(seed=1).loader(batch_size=16, threads=threads) for each in (remote, data)]
         for found, wanted in zip(*loaders, strict=True):
             assert np.array_equal(found["observations/x"], wanted["observations/x"])
         assert 0.98 < fetched(site) / (2000 * ROW) < 1.01
@@ -64,8 +62,8 @@ def test_a_few_episodes_fetch_no_more_than_their_blocks(tmp_path: Path) -> None:
     with serving(files) as site, penstock.open(f"{site.url}/set") as remote:
         MIRRORS.cache().evict(0)
         site.seen.clear()
-        some = remote.take([3, 17]).samples().shuffle(seed=2)
-        rows = np.concatenate([batch["observations/x"][:, :8] for batch in penstock.Loader(some, batch_size=16)])
+        some = remote[[3, 17]].steps().shuffle(seed=2)
+        rows = np.concatenate([batch["observations/x"][:, :8] for batch in some.loader(batch_size=16)])
         first = rows.copy().view(np.int64).ravel() * ROW
         assert fetched(site) <= (1 + GAPS) * BLOCK * (len(blocks_of(first, first + ROW, 1 << 40)) + 2)
 
@@ -119,7 +117,7 @@ def test_requests_that_fail_ahead_are_repeated_by_the_read(tmp_path: Path) -> No
             return 403 if asked[place] == 1 else None  # not repeated by the request itself
 
         site.fault = fault
-        loaders = [penstock.Loader(each.samples().shuffle(seed=1), batch_size=8, threads=0) for each in (remote, data)]
+        loaders = [each.steps().shuffle(seed=1).loader(batch_size=8, threads=0) for each in (remote, data)]
         batches = iter(loaders[0])
         with pytest.raises(WorkerError) as caught:
             next(batches)
@@ -204,7 +202,7 @@ def test_batches_are_asked_for_ahead_and_at_once(name: str, tmp_path: Path, monk
         penstock.open(f"{site.url}/set") as remote,
         penstock.open(tmp_path / "set") as local,
     ):
-        remote.samples()[:2]  # reads indexes, which stay
+        remote.steps()[:2]  # reads indexes, which stay
         MIRRORS.cache().evict(0)
         site.seen.clear()
         asked.clear()
@@ -214,9 +212,7 @@ def test_batches_are_asked_for_ahead_and_at_once(name: str, tmp_path: Path, monk
         site.fault = lambda request: (
             together(request, waiting, four) if not videos or request.name.endswith(".mp4") else None
         )
-        loaders = [
-            penstock.Loader(data.samples().shuffle(seed=1), batch_size=100, threads=0) for data in (remote, local)
-        ]
+        loaders = [data.steps().shuffle(seed=1).loader(batch_size=100, threads=0) for data in (remote, local)]
         batches = 0
         for found, wanted in zip(*loaders, strict=True):
             batches += 1

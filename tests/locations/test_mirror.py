@@ -417,7 +417,7 @@ def test_an_epoch_fetches_each_block_once(tmp_path: Path) -> None:
     with serving(files) as site, penstock.open(f"{site.url}/set") as remote:
         MIRRORS.cache().evict(0)
         site.seen.clear()
-        for _ in penstock.Loader(remote.samples().shuffle(seed=1), batch_size=16, threads=3):
+        for _ in remote.steps().shuffle(seed=1).loader(batch_size=16, threads=3):
             pass
         got = sum((r.end or 0) + 1 - (r.begin or 0) for r in site.gets())
         assert rows.nbytes * 0.98 < got < rows.nbytes * 1.01

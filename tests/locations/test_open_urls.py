@@ -55,7 +55,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def test_shards_behind_urls(site: Site, given: str, expected: list[int]) -> None:
     with penstock.open(f"{site.url}/{given}") as data:
         assert isinstance(data.source, ShardSource)
-        assert data.samples()[:]["cls"].tolist() == expected
+        assert data.steps()[:]["cls"].tolist() == expected
         assert site.url in repr(data.source)
         assert "mirror.penstock" not in repr(data)
     assert [int(n) for block in ShardStream(f"{site.url}/{given}")() for n in block["cls"]] == expected
@@ -67,7 +67,7 @@ def test_datasets_behind_urls_are_joined(site: Site, tmp_path: Path) -> None:
         names = [part["name"] for part in data.metadata["parts"]]
         assert names == [f"{site.url}/run-0", f"{site.url}/run-1", str(tmp_path / "run-0")]
     with penstock.open(f"{site.url}/run-*") as data:
-        assert data.samples()[:]["rewards"].tolist() == [0, 1, 2, 1, 2, 3]
+        assert data.steps()[:]["rewards"].tolist() == [0, 1, 2, 1, 2, 3]
 
 
 def test_fsspec_reads_memory_and_zip_archives(site: Site, tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_fsspec_reads_memory_and_zip_archives(site: Site, tmp_path: Path) -> Non
         (tmp_path / "shard").write_bytes(shard(number))
         store.put(f"s-{number}.tar", tmp_path / "shard")
     url = f"memory://{tmp_path.name}"
-    assert penstock.open(f"{url}/s-*.tar").samples()[:]["cls"].tolist() == [3, 20]
-    assert penstock.open(f"zip://set/s-1*.tar::{url}/all.zip").samples()[:]["cls"].tolist() == [1, 10]
-    assert penstock.open(f"zip://run-1::{url}/all.zip").samples()[:]["rewards"].tolist() == [1, 2, 3]
+    assert penstock.open(f"{url}/s-*.tar").steps()[:]["cls"].tolist() == [3, 20]
+    assert penstock.open(f"zip://set/s-1*.tar::{url}/all.zip").steps()[:]["cls"].tolist() == [1, 10]
+    assert penstock.open(f"zip://run-1::{url}/all.zip").steps()[:]["rewards"].tolist() == [1, 2, 3]
 
 
 def test_what_cannot_be_opened_is_said(site: Site) -> None:
@@ -113,7 +113,7 @@ def test_options_reach_the_store_and_no_message(site: Site, monkeypatch: pytest.
         told = repr(data) + repr(data.source) + str(data.metadata) + data.source.fingerprint
         assert "secret" not in told
         assert b"secret" not in pickle.dumps(data.source)
-        assert data.samples()[:]["cls"].tolist() == [0, 1, 2, 10]
+        assert data.steps()[:]["cls"].tolist() == [0, 1, 2, 10]
     monkeypatch.setenv("COLUMNS", "200")
     arguments = ["info", "--json", f"{site.url}/set/s-*.tar"]
     assert CliRunner().invoke(app, arguments).exit_code == 2
@@ -151,4 +151,4 @@ def test_damage_behind_urls_is_named_by_the_url(site: Site) -> None:
 def test_urls_are_converted(site: Site, tmp_path: Path) -> None:
     report = penstock.convert(f"{site.url}/run-*", f"{site.url}/joined.tar", format="webdataset")
     assert (report.episodes, report.steps, report.out) == (4, 6, f"{site.url}/joined.tar")
-    assert penstock.open(f"{site.url}/joined.tar").samples()[:]["rewards"].tolist() == [0, 1, 2, 1, 2, 3]
+    assert penstock.open(f"{site.url}/joined.tar").steps()[:]["rewards"].tolist() == [0, 1, 2, 1, 2, 3]

@@ -118,8 +118,8 @@ def test_without_checksums_a_column_fetches_its_own_lists(path: Path) -> None:
     ):
         MIRRORS.cache().evict(0)
         site.seen.clear()
-        actions = data.samples().select("actions")[:]["actions"]
-        np.testing.assert_array_equal(actions, local.samples().select("actions")[:]["actions"])
+        actions = data.steps().select_columns("actions")[:]["actions"]
+        np.testing.assert_array_equal(actions, local.steps().select_columns("actions")[:]["actions"])
         assert fetched(site) <= 3 * BLOCK * len(data)
         site.seen.clear()
         images = data[5].columns["observations/a"]

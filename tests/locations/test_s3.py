@@ -58,7 +58,7 @@ def test_what_is_written_to_s3_is_read_from_s3(bucket: Bucket, format: str, tmp_
     assert "deep/set.certificate.json" in bucket.names()
     assert not any(name.endswith(MARKER) for name in bucket.names())
     with penstock.open(f"{bucket.url}/deep/set") as remote, penstock.open(tmp_path / "local") as local:
-        batches = [each.samples().shuffle(seed=3)[:] for each in (remote, local)]
+        batches = [each.steps().shuffle(seed=3)[:] for each in (remote, local)]
         assert batches[0].keys() == batches[1].keys()
         for name, column in batches[1].items():
             np.testing.assert_array_equal(batches[0][name], column)
@@ -70,13 +70,13 @@ def test_archives_are_streamed_and_written_again(bucket: Bucket) -> None:
     bucket.put({f"s/a-{i:02}.tar": member(f"{i}.cls", b"%d" % i) + END for i in (0, 1, 2, 10)})
     found = [int(n) for block in ShardStream(f"{bucket.url}/s/a-{{00..02}}.tar")() for n in block["cls"]]
     assert found == [0, 1, 2]
-    assert penstock.open(f"{bucket.url}/s/a-*.tar").samples()[:]["cls"].tolist() == [0, 1, 2, 10]
+    assert penstock.open(f"{bucket.url}/s/a-*.tar").steps()[:]["cls"].tolist() == [0, 1, 2, 10]
     reshard(f"{bucket.url}/s/a-*.tar", f"{bucket.url}/new", shard_episodes=2)
     assert [name for name in bucket.names() if name.startswith("new/")] == [
         "new/shard-000000.tar",
         "new/shard-000001.tar",
     ]
-    assert penstock.open(f"{bucket.url}/new").samples()[:]["cls"].tolist() == [0, 1, 2, 10]
+    assert penstock.open(f"{bucket.url}/new").steps()[:]["cls"].tolist() == [0, 1, 2, 10]
 
 
 def test_a_bucket_that_is_missing_is_not_made(bucket: Bucket, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_an_object_that_changes_is_noticed(bucket: Bucket) -> None:
     with penstock.open(f"{bucket.url}/set") as remote:
         bucket.put({name: bytes(largest.size)})
         with pytest.raises(ChangedObjectError, match=f"{bucket.url}/{name} changed since it was opened"):
-            remote.samples()[:]
+            remote.steps()[:]
 
 
 def test_a_signature_that_is_refused_is_replaced_by_s3fs(bucket: Bucket) -> None:
@@ -260,8 +260,8 @@ def test_credentials_are_in_no_text(
     assert report.certificate is not None
     told = [repr(report), json.dumps(report.certificate.to_json())]
     with penstock.open(url, storage_options=options) as data:
-        data.samples()[:5]
-        loader = penstock.Loader(data.samples().shuffle(seed=1), batch_size=4, threads=0)
+        data.steps()[:5]
+        loader = data.steps().shuffle(seed=1).loader(batch_size=4, threads=0)
         told += [
             repr(data),
             repr(data.source),
@@ -274,7 +274,7 @@ def test_credentials_are_in_no_text(
             MIRRORS.cache().evict(0)
             bucket.stores.fault = lambda _, fault=fault: fault
             for action in (
-                lambda: data.samples()[:500],
+                lambda: data.steps()[:500],
                 lambda: penstock.open(url, storage_options=options),
                 lambda: penstock.convert(data, f"{bucket.url}/other", storage_options=options),
             ):

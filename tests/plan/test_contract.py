@@ -12,8 +12,8 @@ from penstock.plan import (
     DeltaTimestamps,
     DerivedPlan,
     Episodes,
+    EpochLength,
     MixSchedule,
-    Nominal,
     Pack,
     Pairs,
     Plan,
@@ -131,19 +131,19 @@ class TestShardThatIsTheWhole(TransformContract):
         return Shard(0, 1)
 
 
-class TestNominal(TransformContract):
+class TestEpochLength(TransformContract):
     keeps_samples = takes_uneven = same_samples = False
 
     def transform(self) -> PlanTransform:
-        return Nominal(15)
+        return EpochLength(15)
 
 
-class TestNominalOfWholeEpochs(TestNominal):
+class TestEpochLengthOfWholeEpochs(TestEpochLength):
     same_samples = True
     distinct = False
 
     def transform(self) -> PlanTransform:
-        return Nominal(64)
+        return EpochLength(64)
 
 
 class TestRepeat(TransformContract):

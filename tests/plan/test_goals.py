@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.core.ragged import Ragged
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, SpecError
 from penstock.plan import Goals, PlanTransform
 from penstock.testing.plans import TransformContract
@@ -77,7 +78,7 @@ def test_goals_are_states_of_the_same_episode(
     samples = samples.shuffle(5) if shuffled else samples
     column = "observations/state" if boundary else "actions"
     goals = samples.goals(strategy, column, offset=offset, seed=seed, **options_of(strategy))
-    batch = goals.batch(np.arange(3 * len(goals)))
+    batch = planned_samples(goals).at(np.arange(3 * len(goals)))
     episode, step = np.divmod(batch["actions"][:, 0], 1000)
     goal_episode, goal_step = np.divmod(batch["goal"], 1000)
     last = np.array(lengths)[episode] - (not boundary)
@@ -103,8 +104,8 @@ def chi_square(found: np.ndarray, share: np.ndarray) -> float:
 @pytest.mark.parametrize("strategy", EPISODE)
 def test_goals_have_their_distribution(strategy: str, seed: int) -> None:
     n, t, epochs = 12, 4, 20_000
-    samples = dataset([n]).samples().goals(strategy, "observations/state", seed=seed, **options_of(strategy))
-    found = samples.batch(np.arange(epochs) * n + t)["goal"]
+    samples = dataset([n]).steps().goals(strategy, "observations/state", seed=seed, **options_of(strategy))
+    found = planned_samples(samples).at(np.arange(epochs) * n + t)["goal"]
     distance = np.arange(n + 1) - t
     share = {
         "future": (distance > 0) / 8,
@@ -117,27 +118,27 @@ def test_goals_have_their_distribution(strategy: str, seed: int) -> None:
 
 
 def test_geometric_tails_have_their_share() -> None:
-    samples = dataset([3]).samples().goals("geometric", "observations/state", p=0.5)
-    found = samples.batch(np.arange(0, 90_000, 3))["goal"]
+    samples = dataset([3]).steps().goals("geometric", "observations/state", p=0.5)
+    found = planned_samples(samples).at(np.arange(0, 90_000, 3))["goal"]
     assert chi_square(found, np.array([0, 0.5, 0.25, 0.25])) < 4
-    certain = dataset([5]).samples().goals("geometric", "observations/state", p=1)
+    certain = dataset([5]).steps().goals("geometric", "observations/state", p=1)
     assert certain[:]["goal"].tolist() == [1, 2, 3, 4, 5]
-    rare = dataset([5]).samples().goals("geometric", "observations/state", p=1e-9)
+    rare = dataset([5]).steps().goals("geometric", "observations/state", p=1e-9)
     assert rare[:]["goal"].tolist() == [5] * 5
 
 
 def test_random_goals_are_states_of_all_episodes() -> None:
     data = dataset([2, 0, 5])
-    samples = data.samples().goals("random", "observations/state", seed=1)
-    found = samples.batch(np.arange(40_000))["goal"]
+    samples = data.steps().goals("random", "observations/state", seed=1)
+    found = planned_samples(samples).at(np.arange(40_000))["goal"]
     states = [0, 1, 2, 1000, *range(2000, 2006)]
     assert chi_square(np.searchsorted(states, found), np.full(10, 0.1)) < 4
-    chosen = data.where("total_steps > 2").samples().goals("random", "actions", seed=2)
-    assert set(chosen.batch(np.arange(500))["goal"].tolist()) == set(range(2000, 2005))
+    chosen = data.filter("total_steps > 2").steps().goals("random", "actions", seed=2)
+    assert set(planned_samples(chosen).at(np.arange(500))["goal"].tolist()) == set(range(2000, 2005))
 
 
 def test_goals_of_neighbours_are_independent() -> None:
-    goal = dataset([1, *[1000] * 30]).samples().goals("episode", "actions")[:]["goal"][1:] % 1000
+    goal = dataset([1, *[1000] * 30]).steps().goals("episode", "actions")[:]["goal"][1:] % 1000
     assert abs(np.corrcoef(goal[1:], goal[:-1])[0, 1]) < 0.03
 
 
@@ -145,19 +146,19 @@ def test_goals_of_neighbours_are_independent() -> None:
 def test_recorded_goals_come_once_in_each_turn(k: int) -> None:
     data = dataset([5, 8, 30])
     column = {"original": "observations/desired", "k": k}
-    samples = data.samples().shuffle(3).goals("future", "observations/state", seed=9, **column)
+    samples = data.steps().shuffle(3).goals("future", "observations/state", seed=9, **column)
     own = np.zeros((43, k + 1), bool)
     for epoch in range(k + 1):
-        batch = samples.batch(np.arange(43) + 43 * epoch)
+        batch = planned_samples(samples).at(np.arange(43) + 43 * epoch)
         recorded = ~batch["goal_drawn"]
         assert np.array_equal(batch["goal"][recorded], batch["observations"]["desired"][recorded])
         assert np.all(batch["goal"][~recorded] > batch["observations"]["state"][~recorded])
-        number = np.searchsorted(data.samples()[:]["actions"], batch["actions"])
+        number = np.searchsorted(data.steps()[:]["actions"], batch["actions"])
         own[number[recorded], epoch] = True
     assert np.array_equal(own.sum(axis=1), np.ones(43))
     assert own.sum(axis=0).min() > 0
-    again = samples.batch(np.arange(43) + 43 * (k + 1))["goal_drawn"]
-    first = samples.batch(np.arange(43))["goal_drawn"]
+    again = planned_samples(samples).at(np.arange(43) + 43 * (k + 1))["goal_drawn"]
+    first = planned_samples(samples).at(np.arange(43))["goal_drawn"]
     assert again.sum() == first.sum()
 
 
@@ -169,9 +170,9 @@ def test_hindsight_replay_recomputes_rewards() -> None:
         reached = columns["next_observations"]["state"] == columns["goal"]
         return {"rewards": reached - 1.0, "terminations": reached}
 
-    samples = data.samples(next_observations=True).shuffle(1)
+    samples = data.transitions().shuffle(1)
     samples = samples.goals("future", "observations/state", original="observations/desired").relabel(reward)
-    batch = samples.batch(np.arange(1000))
+    batch = planned_samples(samples).at(np.arange(1000))
     drawn = batch["goal_drawn"]
     assert drawn.sum() == 800
     reached = batch["next_observations"]["state"] == batch["goal"]
@@ -186,10 +187,10 @@ def test_hindsight_replay_recomputes_rewards() -> None:
 def test_a_run_that_is_resumed_on_other_ranks_sees_the_same_goals() -> None:
     samples = dataset([7, 11, 4]).windows(3, pad="repeat").shuffle(2)
     samples = samples.goals("future", "observations/state", original="observations/desired", k=2, seed=4)
-    whole = [batch["goal"].tolist() for loader in [penstock.Loader(samples, 5)] for _ in range(3) for batch in loader]
-    loader = penstock.Loader(samples, 5, threads=0)
+    whole = [batch["goal"].tolist() for loader in [samples.loader(5)] for _ in range(3) for batch in loader]
+    loader = samples.loader(5, threads=0)
     first = [batch["goal"].tolist() for _, batch in zip(range(3), loader, strict=False)]
-    ranks = [penstock.Loader(samples, 5, rank=rank, world=2, threads=0) for rank in range(2)]
+    ranks = [samples.loader(5, rank=rank, world=2, threads=0) for rank in range(2)]
     for each in ranks:
         each.load_state_dict(loader.state_dict())
     rest = [
@@ -199,8 +200,8 @@ def test_a_run_that_is_resumed_on_other_ranks_sees_the_same_goals() -> None:
 
 
 def test_why_lists_the_row_of_a_goal() -> None:
-    samples = dataset([7, 11, 4]).samples().goals("future", "observations/state")
-    loader = penstock.Loader(samples, 22)
+    samples = dataset([7, 11, 4]).steps().goals("future", "observations/state")
+    loader = samples.loader(22)
     batch = next(iter(loader))
     table = loader.why(batch.ticket, "goal").table
     assert (1000 * table["episode"] + table["step"]).tolist() == batch["goal"].tolist()
@@ -208,18 +209,18 @@ def test_why_lists_the_row_of_a_goal() -> None:
 
 def test_goals_in_mixes_and_selections() -> None:
     parts = {
-        "a": dataset([7, 11]).samples().goals("future", "observations/state", original="observations/desired"),
-        "b": dataset([30]).samples().goals("final", "observations/state", original="observations/desired", k=1),
+        "a": dataset([7, 11]).steps().goals("future", "observations/state", original="observations/desired"),
+        "b": dataset([30]).steps().goals("final", "observations/state", original="observations/desired", k=1),
     }
     mixed = penstock.mix(parts, [1, 1], stop=40)
     batch = mixed[:]
     for number, part in enumerate(parts.values()):
         mine = batch["source"] == number
-        assert batch["goal"][mine].tolist() == part.batch(np.arange(20))["goal"].tolist()
-        assert batch["goal_drawn"][mine].tolist() == part.batch(np.arange(20))["goal_drawn"].tolist()
-    narrow = parts["a"].select("goal", "actions")
+        assert batch["goal"][mine].tolist() == planned_samples(part).at(np.arange(20))["goal"].tolist()
+        assert batch["goal_drawn"][mine].tolist() == planned_samples(part).at(np.arange(20))["goal_drawn"].tolist()
+    narrow = parts["a"].select_columns("goal", "actions")
     assert np.array_equal(narrow[:]["goal"], parts["a"][:]["goal"])
-    two = dataset([9]).samples().goals("final", "actions").goals("future", "observations/wide", name="other")
+    two = dataset([9]).steps().goals("final", "actions").goals("future", "observations/wide", name="other")
     assert two[:3]["other"].shape == (3, 2)
     assert two[:3]["goal"].tolist() == [8, 8, 8]
 
@@ -228,12 +229,12 @@ def test_steps_that_goals_are_drawn_for() -> None:
     windows = dataset([6]).windows(2, past=1).goals("final", "observations/state")
     assert windows[:]["goal"].tolist() == [6] * 5
     ahead = dataset([6]).windows(3).goals("future", "observations/state", offset=3)
-    batch = ahead.batch(np.arange(400))
+    batch = planned_samples(ahead).at(np.arange(400))
     assert np.all(batch["goal"] >= batch["actions"][:, 0] + 3)
-    taken = dataset([6]).samples().where(lambda c: c["actions"] > 3).goals("episode", "actions")
+    taken = dataset([6]).steps().filter(lambda c: c["actions"] > 3).goals("episode", "actions")
     assert taken[:]["actions"].tolist() == [4, 5]
-    weighted = dataset([6]).samples().weighted([0, 0, 1, 0, 0, 0]).goals("future", "observations/state")
-    assert set(weighted.batch(np.arange(400))["goal"].tolist()) == {3, 4, 5, 6}
+    weighted = dataset([6]).steps().weighted([0, 0, 1, 0, 0, 0]).goals("future", "observations/state")
+    assert set(planned_samples(weighted).at(np.arange(400))["goal"].tolist()) == {3, 4, 5, 6}
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_wrong_goals_are_refused(options: dict[str, Any], message: str) -> None:
         {**columns, "task": np.arange(2)},
         np.array([0, 1, 3]),
     )
-    samples = penstock.EpisodeDataset(source).samples()
+    samples = penstock.EpisodeDataset(source).steps()
     with pytest.raises(PlanError, match=message):
         samples.goals(**{"column": "observations", **options})
 
@@ -275,17 +276,17 @@ def test_goals_at_a_wrong_place_are_refused() -> None:
     with pytest.raises(PlanError, match="got SequencePlan"):
         data.sequences().goals("final", "actions")
     with pytest.raises(PlanError, match="got MixedPlan"):
-        penstock.mix([data.samples()]).goals("final", "actions")
+        penstock.mix([data.steps()]).goals("final", "actions")
     with pytest.raises(PlanError, match="without functions"):
-        data.samples().map(dict).goals("final", "actions")
+        data.steps().map(dict).goals("final", "actions")
     with pytest.raises(PlanError, match="without goals"):
         data.windows(2).goals("final", "actions").pack(8)
     with pytest.raises(PlanError, match="same samples every epoch"):
-        data.windows(2).goals("future", "actions").where(lambda c: c["actions"] > 0)
+        data.windows(2).goals("future", "actions").filter(lambda c: c["actions"] > 0)
 
 
 def test_wrong_functions_are_refused() -> None:
-    data = dataset([4, 5]).samples()
+    data = dataset([4, 5]).steps()
     with pytest.raises(SpecError, match="no column 'goal'"):
         data.relabel(lambda c: {"rewards": c["rewards"]})[:]
     goals = data.goals("final", "observations/state")
@@ -298,7 +299,7 @@ def test_wrong_functions_are_refused() -> None:
 
 
 def test_fingerprints_cover_goals_and_functions() -> None:
-    data = dataset([4, 5]).samples()
+    data = dataset([4, 5]).steps()
     made = [
         data,
         data.goals("final", "actions"),
@@ -308,4 +309,4 @@ def test_fingerprints_cover_goals_and_functions() -> None:
         data.goals("future", "actions").relabel(lambda c: {"rewards": c["rewards"] + 2}),
     ]
     assert len({each.fingerprint for each in made}) == len(made)
-    assert "Goals(column='actions'" in made[2].chain[-1]
+    assert "Goals(column='actions'" in planned_samples(made[2]).chain[-1]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import penstock
 from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import PlanError, StateError
-from penstock.plan import Episodes, Pack, Plan, Sequences, Shuffle, Steps, Windows, packed
+from penstock.plan import Episodes, Pack, Plan, Sequences, Shuffle, Steps, Windows, pack
 from penstock.plan.packing.index import PackIndex
 from penstock.plan.packing.recent import RECENT, RecentIndexes
 from penstock.plan.packing.rule import Rule
@@ -106,7 +106,7 @@ def sequences_of(batch: Columns, column: str = "tokens", prefix: str = "") -> li
 def test_every_token_is_in_one_place(lengths, limit, method, overlong, align, epoch):
     plan = tokens(lengths).sequences().pack(limit, method=method, overlong=overlong, align=align, fill=-1)
     k = np.arange(plan.plan.start(epoch), plan.plan.start(epoch + 1))
-    batch = plan.batch(k)
+    batch = planned_samples(plan).at(k)
     found = Counter(sequences_of(batch))
     first = np.cumsum(lengths) - lengths
     documents = [range(a + 1, a + n + 1) for a, n in zip(first.tolist(), lengths, strict=True) if n]
@@ -137,9 +137,9 @@ def expected(document: range, limit: int, overlong: str) -> list[range]:
 def test_random_access_is_iteration(lengths, method, seed):
     packs = tokens(lengths).sequences().pack(32, method=method, seed=seed).shuffle(seed)
     k = np.random.default_rng(seed).integers(0, 3 * len(packs), 40)
-    whole = packs.batch(np.arange(3 * len(packs)))
+    whole = planned_samples(packs).at(np.arange(3 * len(packs)))
     for name in whole:
-        np.testing.assert_array_equal(whole[name][k], packs.batch(k)[name])
+        np.testing.assert_array_equal(whole[name][k], planned_samples(packs).at(k)[name])
     assert [r["tokens"].tolist() for r in packs] == whole["tokens"][: len(packs)].tolist()
 
 
@@ -170,11 +170,14 @@ def test_windows_of_padding_alone_are_in_no_pack():
 
 def test_companions_change_and_the_number_of_packs_does_not():
     packs = tokens(np.random.default_rng(0).integers(1, 20, 400).tolist()).sequences().pack(40)
-    epochs = [{tuple(row) for row in packs.batch(np.arange(len(packs)) + e * len(packs))["tokens"]} for e in range(3)]
+    epochs = [
+        {tuple(row) for row in planned_samples(packs).at(np.arange(len(packs)) + e * len(packs))["tokens"]}
+        for e in range(3)
+    ]
     assert len(epochs[0] & epochs[1]) < len(packs) / 4
     assert len(epochs[1] & epochs[2]) < len(packs) / 4
     fixed = tokens([5, 3, 7, 1] * 20).sequences().pack(16, method="first_fit", open_bins=4)
-    assert np.array_equal(fixed[:]["tokens"], fixed.batch(np.arange(len(fixed)) + len(fixed))["tokens"])
+    assert np.array_equal(fixed[:]["tokens"], planned_samples(fixed).at(np.arange(len(fixed)) + len(fixed))["tokens"])
 
 
 def test_packs_do_not_come_by_length():
@@ -182,7 +185,7 @@ def test_packs_do_not_come_by_length():
     packs = tokens(lengths).sequences().pack(100, window=1024, marks=("lengths",))
     longest = packs[:]["lengths"].max(axis=1)
     assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.1
-    again = packs.batch(np.arange(len(packs)) + len(packs))["lengths"].max(axis=1)
+    again = planned_samples(packs).at(np.arange(len(packs)) + len(packs))["lengths"].max(axis=1)
     assert (again != longest).any()
 
 
@@ -193,7 +196,7 @@ def test_equal_windows_are_packed_by_arithmetic():
     seen = sorted(sequences_of(packs[:]))
     assert seen == sorted(tuple(row) for row in windows[:]["tokens"].tolist())
     assert len(windows.pack(16, max_sequences=2)) == len(windows) // 2
-    assert (packs[:]["tokens"] != packs.batch(np.arange(len(packs)) + len(packs))["tokens"]).any()
+    assert (packs[:]["tokens"] != planned_samples(packs).at(np.arange(len(packs)) + len(packs))["tokens"]).any()
 
 
 def test_two_columns_have_ids_of_their_own_that_agree():
@@ -275,7 +278,9 @@ def test_every_way_to_keep_a_plan_gives_the_same_packs():
     lengths = np.random.default_rng(1).integers(1, 30, 2000).tolist()
     k = np.random.default_rng(2).integers(0, 900, 200)
     data = tokens(lengths).sequences()
-    kept, planned = (data.pack(40, window=256, keep=keep).batch(k)["tokens"] for keep in ("memory", "recompute"))
+    kept, planned = (
+        planned_samples(data.pack(40, window=256, keep=keep)).at(k)["tokens"] for keep in ("memory", "recompute")
+    )
     np.testing.assert_array_equal(kept, planned)
 
 
@@ -312,11 +317,11 @@ def test_columns_of_one_axis_need_one_limit():
         data.sequences().pack({"x": 4, "y": 8})
     with pytest.raises(PlanError, match=r"a length for every column, got none for \['y'\]"):
         data.sequences().pack({"x": 8})
-    assert list(data.sequences().select("x").pack({"x": 8})[:]) == ["x", "segment_ids", "positions"]
+    assert list(data.sequences().select_columns("x").pack({"x": 8})[:]) == ["x", "segment_ids", "positions"]
 
 
 def test_steps_are_packed_too():
-    packs: MapDataset = tokens([5, 4]).samples().pack(4)
+    packs: MapDataset = tokens([5, 4]).steps().pack(4)
     assert isinstance(packs.plan, Plan)
     assert len(packs) == 3
     assert sorted(t for each in sequences_of(packs[:]) for t in each) == list(range(1, 10))
@@ -334,7 +339,7 @@ def test_a_known_epoch_spares_those_before_it(monkeypatch: pytest.MonkeyPatch):
     whole = packed_anew(lengths)
     epoch, begin = 50, whole.plan.start(50)
     k = np.arange(begin, begin + 5)
-    expected = whole.batch(k)["tokens"]
+    expected = planned_samples(whole).at(k)["tokens"]
     planned: list[int] = []
 
     class CountedIndex(PackIndex):
@@ -342,10 +347,10 @@ def test_a_known_epoch_spares_those_before_it(monkeypatch: pytest.MonkeyPatch):
             planned.append(len(planned))
             super().__init__(*arguments, **options)
 
-    monkeypatch.setattr(packed, "PackIndex", CountedIndex)
+    monkeypatch.setattr(pack, "PackIndex", CountedIndex)
     fresh = packed_anew(lengths)
     fresh.plan.set_epoch_start(epoch, begin)
-    np.testing.assert_array_equal(fresh.batch(k)["tokens"], expected)
+    np.testing.assert_array_equal(planned_samples(fresh).at(k)["tokens"], expected)
     assert len(planned) < epoch // 2  # the first one says how long an epoch is, and the next is always planned ahead
     assert fresh.plan.start(epoch) == begin
     with pytest.raises(PlanError, match="expected a position within 100000 epochs"):
@@ -395,9 +400,11 @@ def test_what_needs_epochs_of_one_length_says_so():
 
 
 def test_what_was_selected_away_has_no_spans():
-    data = EpisodeDataset(two_columns([(3, 1), (4, 2), (2, 4)])).sequences().select("inputs").pack(8)
+    data = EpisodeDataset(two_columns([(3, 1), (4, 2), (2, 4)])).sequences().select_columns("inputs").pack(8)
     read = {read.view for read in data.plan.reads}
-    for number, (view, selection) in enumerate(zip(data.plan.views, data.resolve(np.arange(len(data))), strict=True)):
+    for number, (view, selection) in enumerate(
+        zip(data.plan.views, planned_samples(data).resolve(np.arange(len(data))), strict=True)
+    ):
         assert len(selection.destination) == 0 or number in read
         assert selection.shape == (len(data), len(view.steps))
     assert list(data[:]) == ["inputs", "segment_ids", "positions"]
@@ -405,17 +412,17 @@ def test_what_was_selected_away_has_no_spans():
 
 def test_an_epoch_may_have_no_packs():
     """Of three sequences, two without rows, one is in each epoch: every third has a pack."""
-    packs = tokens([0, 0, 3]).sequences().nominal(1).pack(4)
+    packs = tokens([0, 0, 3]).sequences().with_epoch_length(1).pack(4)
     assert (len(packs), packs.plan.empty) == (0, False)
     assert packs.plan.sizes(np.arange(6)).tolist() == [0, 0, 1, 0, 0, 1]
-    loader = penstock.Loader(packs, 2)
+    loader = packs.loader(2)
     epochs = [[batch["tokens"].tolist() for batch in loader] for _ in range(2)]
     assert epochs == [[[[1, 2, 3, 0]]]] * 2
-    assert [block["tokens"].tolist() for block in packs.iterate(2, epochs=4)] == [[[1, 2, 3, 0]]]
-    nothing = tokens([0, 0]).sequences().nominal(1).pack(4)
+    assert [block["tokens"].tolist() for block in penstock.IterDataset.of(packs, 2, epochs=4)] == [[[1, 2, 3, 0]]]
+    nothing = tokens([0, 0]).sequences().with_epoch_length(1).pack(4)
     assert nothing.plan.empty
     with pytest.raises(PlanError, match="got an empty one"):
-        nothing.batch(np.zeros(1, np.int64))
+        planned_samples(nothing).at(np.zeros(1, np.int64))
 
 
 def test_whole_blocks_of_epochs_of_unequal_lengths():
@@ -424,9 +431,9 @@ def test_whole_blocks_of_epochs_of_unequal_lengths():
     sizes = packs.plan.sizes(np.arange(30)).tolist()
     most = max(sizes)
     assert min(sizes) < most
-    blocks = list(packs.iterate(most, epochs=30, drop_last=True))
+    blocks = list(penstock.IterDataset.of(packs, most, epochs=30, drop_last=True))
     assert [block.n for block in blocks] == [most] * sizes.count(most)
-    loader = penstock.Loader(packs, most, drop_last=True)
+    loader = packs.loader(most, drop_last=True)
     given = [batch.n for _ in range(3) for batch in loader]
     assert given == [most] * 3
 
@@ -444,12 +451,12 @@ def test_a_ramp_packs_ranges_of_samples_into_rows_of_their_length(method: Any, s
     stage_of = np.searchsorted([25, 60], np.arange(120), side="right")
     for epoch in range(3):
         k = np.arange(start(epoch), start(epoch + 1))
-        batch = packs.batch(k)
+        batch = planned_samples(packs).at(k)
         real = batch["segment_ids"] > 0
         assert sorted(batch["x"][real].tolist()) == list(range(rows))
         width = packs.plan.extents(k)[0]
         assert not real[np.arange(24) >= width[:, None]].any()
-        wanted = [below.batch(np.array([i])) for i in range(40 * epoch, 40 * epoch + 40)]
+        wanted = [planned_samples(below).at(np.array([i])) for i in range(40 * epoch, 40 * epoch + 40)]
         stages = {x: stage_of[40 * epoch + i] for i, one in enumerate(wanted) for x in one["x"][one["mask"]].tolist()}
         found = [
             {stages[x] for x in row[ids > 0].tolist()}
@@ -483,7 +490,7 @@ def test_a_ramp_of_equal_windows_is_planned_by_arithmetic(tmp_path: Any) -> None
 def test_a_ramp_that_becomes_too_short_for_all_samples_is_an_error() -> None:
     data = penstock.from_arrays({"x": np.zeros(12)}, lengths=[4, 8]).sequences()
     packed = data.pack([(0, 12), (2, 3)], overlong="drop")
-    loader = penstock.Loader(packed, 1, threads=0)
+    loader = packed.loader(1, threads=0)
     assert [batch["x"].shape for batch in loader] == [(1, 12)]
     with pytest.raises(PlanError, match=r"expected packs in one of 100 epochs from epoch \d on, .*; a ramp may have"):
         list(loader)

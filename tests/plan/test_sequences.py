@@ -58,7 +58,7 @@ def test_ragged_columns_have_an_axis_of_their_own():
 
 
 def test_chosen_episodes_keep_their_values():
-    chosen = EpisodeDataset(two_columns([(3, 1), (0, 2), (2, 4)])).take([2, 0]).sequences()
+    chosen = EpisodeDataset(two_columns([(3, 1), (0, 2), (2, 4)]))[[2, 0]].sequences()
     assert chosen[:]["inputs"].tolist() == [[4, 5, 0], [1, 2, 3]]
     assert [rows.tolist() for rows in chosen.plan.lengths(np.arange(2))][:2] == [[2, 3], [4, 1]]
 

@@ -44,13 +44,13 @@ def sharing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 PLANS: dict[str, Callable[[penstock.EpisodeDataset], penstock.MapDataset]] = {
-    "where": lambda data: data.where("total_steps > 3").windows(2).shuffle(1),
+    "where": lambda data: data.filter("total_steps > 3").windows(2).shuffle(1),
     "split": lambda data: data.split(0.7, 0.3, seed=3)[1].windows(2, pad="zero"),
-    "take": lambda data: data.take(np.arange(150)[::-1]).samples().shuffle(0),
-    "goals": lambda data: data.samples().goals("random", seed=4),
-    "goals of a split": lambda data: data.split(0.7, 0.3)[0].samples().goals("random"),
-    "weighted": lambda data: data.samples().weighted(np.arange(data.steps) % 13),
-    "weighted, random": lambda data: data.samples().weighted(np.arange(data.steps) % 13, draw="random"),
+    "take": lambda data: data[np.arange(150)[::-1]].steps().shuffle(0),
+    "goals": lambda data: data.steps().goals("random", seed=4),
+    "goals of a split": lambda data: data.split(0.7, 0.3)[0].steps().goals("random"),
+    "weighted": lambda data: data.steps().weighted(np.arange(data.total_steps) % 13),
+    "weighted, random": lambda data: data.steps().weighted(np.arange(data.total_steps) % 13, draw="random"),
 }
 
 
@@ -77,7 +77,7 @@ def test_a_plan_with_shared_tables_is_equal(
 
 
 def test_tables_of_chosen_episodes_are_mapped(data: penstock.EpisodeDataset, sharing: Path) -> None:
-    chosen = data.where("total_steps > 3")
+    chosen = data.filter("total_steps > 3")
     assert all(mapping_of(getattr(chosen.episodes, name)) for name in ("source", "index", "start", "length"))
     assert len(list(sharing.glob("*.penstock-table"))) == 1
     assert len(pickle.dumps(chosen.episodes)) < 8 * len(chosen) + len(pickle.dumps(data.episodes)) + 1000

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, SpecError
 from penstock.kernels.mixing import deal
 from penstock.plan import Plan, PlanTransform, Shuffle, Steps, Weighted
@@ -26,7 +27,7 @@ WEIGHTS = st.lists(
 
 
 def steps(n: int) -> penstock.MapDataset:
-    return penstock.from_arrays({"x": np.arange(n)}, [n]).samples()
+    return penstock.from_arrays({"x": np.arange(n)}, [n]).steps()
 
 
 class TestWeighted(TransformContract):
@@ -51,7 +52,7 @@ def test_each_sample_has_its_share_at_every_prefix(weights: list[float], seed: i
     draws = steps(len(weights)).weighted(weights, seed=seed)
     share = np.array(weights) / np.sum(weights)
     count = np.zeros(len(weights))
-    for k, sample in enumerate(draws.batch(np.arange(300))["x"].tolist(), start=1):
+    for k, sample in enumerate(planned_samples(draws).at(np.arange(300))["x"].tolist(), start=1):
         count[sample] += 1
         assert np.abs(count - share * k).max() <= draws.plan.bound + 1e-6
     assert draws.plan.bound < 2
@@ -106,7 +107,7 @@ def test_the_kernel_is_its_definition() -> None:
 
 def test_equal_weights_are_a_shuffle() -> None:
     draws = steps(40).weighted(np.full(40, 0.3), seed=5)
-    epochs = [draws.batch(np.arange(40) + 40 * e)["x"].tolist() for e in range(3)]
+    epochs = [planned_samples(draws).at(np.arange(40) + 40 * e)["x"].tolist() for e in range(3)]
     assert all(sorted(epoch) == list(range(40)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
 
@@ -114,7 +115,7 @@ def test_equal_weights_are_a_shuffle() -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_random_draws_have_the_distribution(seed: int) -> None:
     weights = np.array([1.0, 0, 2, 3, 3, 0.25, 10])
-    drawn = steps(7).weighted(weights, draw="random", seed=seed).batch(np.arange(70_000))["x"]
+    drawn = planned_samples(steps(7).weighted(weights, draw="random", seed=seed)).at(np.arange(70_000))["x"]
     count, expected = np.bincount(drawn, minlength=7), 70_000 * weights / weights.sum()
     assert count[1] == 0
     used = weights > 0
@@ -131,42 +132,44 @@ def test_epoch_length_and_shuffle() -> None:
     assert len(shuffled) == 8
     for epoch in range(5):
         k = np.arange(8 * epoch, 8 * epoch + 8)
-        assert sorted(shuffled.batch(k)["x"].tolist()) == sorted(draws.batch(k)["x"].tolist())
+        assert sorted(planned_samples(shuffled).at(k)["x"].tolist()) == sorted(
+            planned_samples(draws).at(k)["x"].tolist()
+        )
 
 
 def test_weights_by_episode() -> None:
     data = penstock.from_arrays({"x": np.arange(9), "r": np.arange(9.0)}, [2, 3, 4])
     by_array = data.windows(2, pad="zero").weighted([0, 1, 2], by="episode")
     sums = np.array([1.0, 9.0, 26.0])
-    assert sorted(set(by_array.batch(np.arange(200))["x"][:, 0].tolist())) == [2, 3, 4, 5, 6, 7, 8]
+    assert sorted(set(planned_samples(by_array).at(np.arange(200))["x"][:, 0].tolist())) == [2, 3, 4, 5, 6, 7, 8]
     by_table = data.sequences().weighted("total_steps", lambda n: n - 2, by="episode")
     assert by_table[:]["mask"].sum(axis=1).tolist() in ([4, 3, 4], [4, 4, 3])
-    by_function = data.samples().shuffle(4).weighted(lambda table: sums[table["id"]], by="episode")
-    count = np.bincount(by_function.batch(np.arange(6200))["x"], minlength=9)
+    by_function = data.steps().shuffle(4).weighted(lambda table: sums[table["id"]], by="episode")
+    count = np.bincount(planned_samples(by_function).at(np.arange(6200))["x"], minlength=9)
     assert np.abs(count - 6200 * np.repeat(sums, [2, 3, 4]) / 133).max() <= by_function.plan.bound
-    chosen = data.where("total_steps > 2").samples().weighted([1, 0], by="episode")
+    chosen = data.filter("total_steps > 2").steps().weighted([1, 0], by="episode")
     assert set(chosen[:]["x"].tolist()) == {2, 3, 4}
 
 
 def test_weights_by_column_and_function() -> None:
     data = penstock.from_arrays({"x": np.arange(6), "a": np.log(np.arange(1.0, 7))}, [2, 4])
-    by_column = data.samples().weighted("a", np.exp, epoch_length=21)
+    by_column = data.steps().weighted("a", np.exp, epoch_length=21)
     assert Counter(by_column[:]["x"].tolist()) == {i: i + 1 for i in range(6)}
-    by_function = data.samples().weighted(lambda columns: columns["x"] == 3)
+    by_function = data.steps().weighted(lambda columns: columns["x"] == 3)
     assert set(by_function[:]["x"].tolist()) == {3}
     windows = data.windows(2).weighted("a", lambda a: a[:, 1])
     assert len(windows) == 4
-    mapped = data.samples().map(lambda columns: {"x": columns["x"], "w": columns["x"] + 1.0}).weighted("w")
-    assert mapped.fingerprint != data.samples().weighted("x", lambda x: x + 1).fingerprint
+    mapped = data.steps().map(lambda columns: {"x": columns["x"], "w": columns["x"] + 1.0}).weighted("w")
+    assert mapped.fingerprint != data.steps().weighted("x", lambda x: x + 1).fingerprint
 
 
 def test_a_run_that_is_resumed_on_other_ranks_sees_the_same_batches() -> None:
     draws = steps(90).weighted(np.random.default_rng(3).exponential(size=90), seed=2).shuffle(7)
-    whole = [batch["x"].tolist() for loader in [penstock.Loader(draws, 16)] for _ in range(3) for batch in loader]
-    loader = penstock.Loader(draws, 16, threads=0)
+    whole = [batch["x"].tolist() for loader in [draws.loader(16)] for _ in range(3) for batch in loader]
+    loader = draws.loader(16, threads=0)
     first = [batch["x"].tolist() for _, batch in zip(range(4), loader, strict=False)]
     state, rest = loader.state_dict(), []
-    ranks = [penstock.Loader(draws, 16, rank=rank, world=3, threads=0) for rank in range(3)]
+    ranks = [draws.loader(16, rank=rank, world=3, threads=0) for rank in range(3)]
     for each in ranks:
         each.load_state_dict(state)
     for _ in range(3):
@@ -180,7 +183,7 @@ def test_a_run_that_is_resumed_on_other_ranks_sees_the_same_batches() -> None:
 def test_weighted_in_mixes_packs_and_shards() -> None:
     rare = steps(10).weighted(np.arange(10), seed=1)
     mixed = penstock.mix({"a": rare, "b": steps(10)}, [1, 1], stop=40)
-    assert mixed[:]["x"][::2].tolist() == rare.batch(np.arange(20))["x"].tolist()
+    assert mixed[:]["x"][::2].tolist() == planned_samples(rare).at(np.arange(20))["x"].tolist()
     shards = [rare.shard(i, 2)[:]["x"].tolist() for i in range(2)]
     assert [x for pair in zip(*shards, strict=True) for x in pair] == rare[:]["x"].tolist()
     data = penstock.from_arrays({"tokens": np.arange(30)}, [3] * 10).sequences()
@@ -208,22 +211,22 @@ def test_weights_that_say_nothing_are_refused(weights: object, message: str) -> 
 def test_wrong_arguments_are_refused() -> None:
     data = penstock.from_arrays({"x": np.arange(6)}, [2, 4])
     with pytest.raises(SpecError, match="got 'y'"):
-        data.samples().weighted("y")
+        data.steps().weighted("y")
     with pytest.raises(PlanError, match=r"reduce the steps of a sample"):
         data.windows(2).weighted("x")
     with pytest.raises(PlanError, match="by to be 'sample' or 'episode'"):
-        data.samples().weighted([1] * 6, by="step")
+        data.steps().weighted([1] * 6, by="step")
     with pytest.raises(PlanError, match="draw to be"):
-        data.samples().weighted([1] * 6, draw="exact")
+        data.steps().weighted([1] * 6, draw="exact")
     with pytest.raises(PlanError, match="epoch_length"):
-        data.samples().weighted([1] * 6, epoch_length=0)
+        data.steps().weighted([1] * 6, epoch_length=0)
     with pytest.raises(PlanError, match=r"one weight for each episode, \[2\]"):
-        data.samples().weighted([1] * 6, by="episode")
-    mixed = penstock.mix([data.samples(), data.samples()], stop="drain")
+        data.steps().weighted([1] * 6, by="episode")
+    mixed = penstock.mix([data.steps(), data.steps()], stop="drain")
     with pytest.raises(PlanError, match="before they are mixed"):
         mixed.weighted([1, 1], by="episode")
     with pytest.raises(PlanError, match="same samples every epoch"):
-        penstock.mix([data.samples(), data.samples()], stop=3).weighted([1, 1, 1])
+        penstock.mix([data.steps(), data.steps()], stop=3).weighted([1, 1, 1])
 
 
 def test_fingerprints_cover_weights_and_options() -> None:
@@ -236,7 +239,7 @@ def test_fingerprints_cover_weights_and_options() -> None:
     ]
     assert len({data.fingerprint for data in made}) == 5
     assert made[0].fingerprint == steps(3).weighted([2, 4, 6]).fingerprint
-    assert "Weighted(n=3" in made[0].chain[-1]
+    assert "Weighted(n=3" in planned_samples(made[0]).chain[-1]
 
 
 def test_a_plan_below_that_is_shuffled_keeps_its_first_epoch() -> None:

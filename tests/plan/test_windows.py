@@ -199,7 +199,7 @@ def test_next_observations_need_boundary_observations() -> None:
         Steps(next_observations=True).plan(episodes_of([3], {"observations": "step"}))
     for align in ("boundary", "step"):
         stored = {"observations": align, "next_observations/x": "step"}
-        with pytest.raises(PlanError, match=r"'next_observations/x' as a column .* samples have already; leave"):
+        with pytest.raises(PlanError, match=r"'next_observations/x' as a column .* samples have already; use steps"):
             Steps(next_observations=True).plan(episodes_of([3], stored))
     with pytest.raises(PlanError, match="boundary columns"):
         Pairs(last=True).plan(episodes_of([3], {"actions": "step"}))

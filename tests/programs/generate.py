@@ -23,6 +23,7 @@ from penstock.data.normalize import normalize
 from penstock.data.summarize import statistics
 from penstock.formats.memory import MemorySource
 from penstock.plan import Plan, PlanTransform, Reordered, Select, Take
+from penstock.plan.batched import Batches
 from penstock.plan.weights import shares
 from tests.programs import model
 from tests.programs.model import EpisodeModel, Node, Record
@@ -223,12 +224,12 @@ class Generator:
         if rng.random() < 0.2:
             least = rng.randint(0, 3)
             condition: Any = rng.choice([f"total_steps >= {least}", lambda table: table["total_steps"] >= least])
-            data, episodes = data.where(condition), [one for one in episodes if len(one.x) >= least]
-            text += f".where(total_steps >= {least})"
+            data, episodes = data.filter(condition), [one for one in episodes if len(one.x) >= least]
+            text += f".filter(total_steps >= {least})"
         if rng.random() < 0.2 and episodes:
             rows = [rng.randrange(len(episodes)) for _ in range(rng.randint(1, 6))]
             rows = list(dict.fromkeys(rows))
-            data, episodes, text = data.take(rows), [episodes[i] for i in rows], f"{text}.take({rows})"
+            data, episodes, text = data[rows], [episodes[i] for i in rows], f"{text}[{rows}]"
         data, episodes, text = self.curated(data, episodes, text, late=late, spans=recipe.goals is None)
         self.chosen[number] = episodes
         return cut(data, episodes, recipe, text)
@@ -299,7 +300,7 @@ class Generator:
     def numbered(self, node: Node, step: str, episode: str, source: str | None) -> Node:
         """With the numbers of the rows of `x`."""
         data = node.data.with_row_numbers(step=step, episode=episode, source=source, of="x")
-        first = [EpisodeDataset(each).samples()[:1] for each in node.data.sources]
+        first = [EpisodeDataset(each).steps()[:1] for each in node.data.sources]
         place = {int(columns["x"][0]) // 1000 - 1: n for n, columns in enumerate(first) if columns.n}
 
         def numbers(value: int) -> tuple[int, int, int]:
@@ -324,8 +325,8 @@ class Generator:
             "window": rng.randint(1, 30),
             "seed": rng.randrange(9),
         }
-        data = node.data.batches(size, tokens=tokens, **options)
-        made = Node(data, _nothing, f"{node.text}.batches({size}, tokens={tokens}, **{options})")
+        data = node.data.apply(Batches(size, tokens=tokens, **options))
+        made = Node(data, _nothing, f"{node.text}.apply(Batches({size}, tokens={tokens}, **{options}))")
         made.epoch = model.batched(node, made, size, tokens, bool(options["sort"]))
         return made
 
@@ -362,7 +363,7 @@ class Generator:
 
     def sources_of(self, node: Node) -> int:
         """Number of the one source of a node."""
-        source = EpisodeDataset(node.data.sources[0]).samples()[:1]
+        source = EpisodeDataset(node.data.sources[0]).steps()[:1]
         return int(source["x"][0]) // 1000 - 1
 
     def packed(self, node: Node, how: Packing) -> Node:
@@ -431,8 +432,10 @@ class Generator:
         samples = self.rng.randint(1, 2 * len(node.data) + 1)
         if node.data.plan.uneven or len(node.data) == 0 or samples > LARGEST:
             return node
-        made = node.data.nominal(samples)
-        return Node(made, lambda e: node.sequence(e * samples, (e + 1) * samples), f"{node.text}.nominal({samples})")
+        made = node.data.with_epoch_length(samples)
+        return Node(
+            made, lambda e: node.sequence(e * samples, (e + 1) * samples), f"{node.text}.with_epoch_length({samples})"
+        )
 
     def taken(self, node: Node) -> Node:
         n = len(node.data)
@@ -445,8 +448,8 @@ class Generator:
     def where(self, node: Node) -> Node:
         if not node.data.plan.steady:
             return node
-        made = node.data.where(lambda columns: columns["x"].reshape(columns.n, -1).sum(axis=1) % 3 > 0)
-        return Node(made, lambda _: [r for r in node.records(0) if _total(r) % 3], f"{node.text}.where(sum of x % 3)")
+        made = node.data.filter(lambda columns: columns["x"].reshape(columns.n, -1).sum(axis=1) % 3 > 0)
+        return Node(made, lambda _: [r for r in node.records(0) if _total(r) % 3], f"{node.text}.filter(sum of x % 3)")
 
     def weighted(self, node: Node) -> Node:
         rng, n = self.rng, len(node.data)
@@ -469,7 +472,7 @@ def cut(data: EpisodeDataset, episodes: list[EpisodeModel], recipe: Recipe, text
     """The samples of a recipe."""
     name, *given = recipe.cut
     make: dict[str, Callable[..., MapDataset]] = {
-        "samples": lambda following: data.samples(next_observations=following),
+        "samples": lambda following: data.transitions() if following else data.steps(),
         "windows": lambda length, past, stride, pad: data.windows(length, past=past, stride=stride, pad=pad),
         "times": lambda steps: data.delta_timestamps({"x": [step / 2 for step in steps]}, fps=2),
         "pairs": data.pairs,
@@ -481,7 +484,7 @@ def cut(data: EpisodeDataset, episodes: list[EpisodeModel], recipe: Recipe, text
     }  # fmt: skip
     made, records, text = make[name](*given), cuts[name](episodes, *given), f"{text}.{name}{tuple(given)}"
     if recipe.narrow:
-        made, text = made.apply(Select(("x",))), f"{text}.select('x')"
+        made, text = made.apply(Select(("x",))), f"{text}.select_columns('x')"
         masks = {mark.name for mark in made.plan.marks}
         records = [{name: value for name, value in r.items() if name == "x" or name in masks} for r in records]
     return Node(made, lambda _: records, text)

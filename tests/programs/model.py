@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 
 Record = dict[str, Any]
 Epochs = Callable[[int], list[Record]]
@@ -51,7 +51,7 @@ class Node:
     def observed(self, epoch: int) -> list[Record]:
         """The records of an epoch, as the dataset gives them."""
         plan = self.data.plan
-        return records_of(self.data.batch(np.arange(plan.start(epoch), plan.start(epoch + 1))))
+        return records_of(planned_samples(self.data).at(np.arange(plan.start(epoch), plan.start(epoch + 1))))
 
 
 def records_of(columns: Columns) -> list[Record]:

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import penstock
 from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError
-from penstock.loading.loader import Loader
 from penstock.plan.batched import BatchedPlan
 from tests.programs.generate import Generator
 from tests.programs.model import Node, Record, key, real, records_of
@@ -67,14 +68,14 @@ def check(node: Node, seed: int) -> None:
     assert again.fingerprint == data.fingerprint
     if plan.empty:
         with pytest.raises(PlanError):
-            data.batch(np.zeros(1, np.int64))
+            planned_samples(data).at(np.zeros(1, np.int64))
         return
     check_epochs(node)
     if _runs_out(node):
         return
     flat = node.sequence(0, plan.start(_first_full(node) + EPOCHS))
     k = np.array([rng.randrange(len(flat)) for _ in range(30)])
-    assert [key(r) for r in records_of(data.batch(k))] == [key(flat[i]) for i in k]
+    assert [key(r) for r in records_of(planned_samples(data).at(k))] == [key(flat[i]) for i in k]
     part = slice(rng.randint(-9, 9), rng.randint(-9, 30), rng.choice([-3, -1, 1, 2, 10**20]))
     assert records_of(data[part]) == node.records(0)[part]
     lengths = plan.lengths(k)[next(read.view for read in plan.reads if read.name == "x")]
@@ -108,7 +109,7 @@ def check_loading(node: Node, again: Any, rng: Random) -> None:
     plan, world = node.data.plan, rng.randint(1, 3)
     size = rng.randint(world, 12)
     planned = isinstance(plan, BatchedPlan)  # a loader then takes no size
-    loaders = [Loader(node.data, None if planned else size, rank=r, world=world, threads=0) for r in range(world)]
+    loaders = [node.data.loader(None if planned else size, rank=r, world=world, threads=0) for r in range(world)]
     end = plan.start(_first_full(node) + 1)
     flat = node.sequence(0, end)
     given = joined(loaders, None)
@@ -117,7 +118,7 @@ def check_loading(node: Node, again: Any, rng: Random) -> None:
     state = json.loads(json.dumps(loaders[0].state_dict()))
     position = state["position"]
     assert len(given) + len(taken) == position
-    other = Loader(again, None if planned else rng.randint(1, 12), rank=0, world=1, threads=0)
+    other = again.loader(None if planned else rng.randint(1, 12), rank=0, world=1, threads=0)
     other.load_state_dict(state)
     rest = joined([other], None)
     assert rest  # of the epoch under way, or the next one with samples
@@ -125,7 +126,7 @@ def check_loading(node: Node, again: Any, rng: Random) -> None:
     assert position + len(rest) in [plan.start(e) for e in range(40)]
     lo = rng.randrange(end)
     hi = rng.randint(lo, end)
-    loader = Loader(node.data, None if planned else size, rank=0, world=1, threads=0)
+    loader = node.data.loader(None if planned else size, rank=0, world=1, threads=0)
     loader.skip((lo, hi))
     left = flat[:lo] + flat[hi:]
     if left:
@@ -162,8 +163,8 @@ def joined(loaders: list[Any], batches: int | None) -> list[str]:
 def check_tickets(node: Node, rng: Random) -> None:
     """What `why` says of a batch are the rows that it has."""
     planned = isinstance(node.data.plan, BatchedPlan)
-    loader = Loader(node.data, None if planned else rng.randint(1, 9), rank=0, world=1, threads=0)
-    bases = [EpisodeDataset(source).samples()[:]["x"].tolist() for source in node.data.sources]
+    loader = node.data.loader(None if planned else rng.randint(1, 9), rank=0, world=1, threads=0)
+    bases = [EpisodeDataset(source).steps()[:]["x"].tolist() for source in node.data.sources]
     for batch in loader:
         table = loader.why(str(batch.ticket), "x").table
         lines = zip(*(table[name].tolist() for name in ("source", "first_row", "rows")), strict=True)
@@ -174,12 +175,12 @@ def check_tickets(node: Node, rng: Random) -> None:
 def check_iteration(node: Node, again: Any, rng: Random) -> None:
     """Blocks of any size are the epochs in order, and a state goes on anywhere."""
     size, plan = rng.randint(1, 9), node.data.plan
-    iterator = iter(node.data.iterate(size, epochs=2).rebatch(rng.randint(1, 9)))
+    iterator = iter(penstock.IterDataset.of(node.data, size, epochs=2).rebatch(rng.randint(1, 9)))
     found: list[str] = []
     for _ in range(rng.randint(0, 4)):
         found += map(key, records_of(next(iterator, Columns({}, 0))))
     state = json.loads(json.dumps(iterator.state_dict()))
-    other = iter(again.iterate(size, epochs=2).rebatch(rng.randint(1, 9)))
+    other = iter(penstock.IterDataset.of(again, size, epochs=2).rebatch(rng.randint(1, 9)))
     other.load_state_dict(state)
     for block in other:
         found += map(key, records_of(block))

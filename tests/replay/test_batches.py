@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.data.map_dataset import planned_samples
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.loading.ticket import Ticket
 from penstock.replay.batches import ReplayBatches
@@ -19,12 +20,12 @@ PRIORITIES = penstock.PrioritizedSampler(1.0)
 
 def offline(n: int = 40) -> penstock.MapDataset:
     source = penstock.MemorySource.from_episodes(episodes([n], first=500))
-    return penstock.EpisodeDataset(source).sample_with(penstock.Steps(next_observations=True)).shuffle(seed=4)
+    return penstock.EpisodeDataset(source).apply(penstock.Steps(next_observations=True)).shuffle(seed=4)
 
 
 def test_a_loader_gives_the_batches_of_a_loop() -> None:
     one, other = (filled(penstock.Replay(None, 100, sampler=PRIORITIES), [9, 9]) for _ in range(2))
-    loop, loader = iter(one.batches(6)), iter(penstock.Loader(other.batches(6)))
+    loop, loader = iter(one.batches(6)), iter(other.batches(6).loader())
     for _ in range(5):
         wanted, batch = next(loop), next(loader)
         assert batch["actions"].tolist() == wanted["actions"].tolist()
@@ -36,7 +37,7 @@ def test_a_loader_gives_the_batches_of_a_loop() -> None:
 def test_a_loader_goes_on_from_its_state(tmp_path: Path) -> None:
     def loader(name: str) -> tuple[penstock.Replay, penstock.Loader]:
         replay = penstock.Replay(tmp_path / name, 40, sampler=PRIORITIES, segment_steps=5)
-        return replay, penstock.Loader(replay.batches(6, offline=offline()))
+        return replay, replay.batches(6, offline=offline()).loader(output=lambda batch: batch)
 
     def run(replay: penstock.Replay, batches: Any, turns: range) -> list[list[int]]:
         found: list[list[int]] = []
@@ -50,14 +51,14 @@ def test_a_loader_goes_on_from_its_state(tmp_path: Path) -> None:
 
     ColumnsWriter.create(tmp_path / "store", SPEC).close()
     replay, first = loader("store")
-    batches = iter(first.through(lambda batch: batch, ahead=1))
+    batches = iter(first)
     before = run(replay, batches, range(30))
     state = first.state_dict()
     assert len(state["pipeline"]["pending"]) == 1
     after = run(replay, batches, range(30, 40))
     again, second = loader("store")
     second.load_state_dict(state)
-    resumed = iter(second.through(lambda batch: batch, ahead=1))
+    resumed = iter(second)
     assert next(resumed)["actions"].tolist() == after[0]
     assert len(before) == 30
     assert again.episodes >= 30
@@ -75,7 +76,7 @@ def test_shares_are_exact_at_every_prefix(size: int, share: float) -> None:
         assert batch.n == size
         assert sorted(batch["source"].tolist()) == batch["source"].tolist()
         assert (batch["task"][:own] == 0).all()
-        rows = data.batch(np.arange(other, other + size - own))
+        rows = planned_samples(data).at(np.arange(other, other + size - own))
         assert batch["actions"][own:].tolist() == rows["actions"].tolist()
         assert (batch["weights"][own:] == 1).all()
         online, other = online + own, other + size - own
@@ -87,7 +88,7 @@ def test_shares_are_exact_at_every_prefix(size: int, share: float) -> None:
 
 def test_an_offline_dataset_needs_the_same_outputs() -> None:
     replay = filled(penstock.Replay(None, 1000), [30])
-    data = penstock.from_arrays({"rewards": np.ones(3)}, lengths=[3]).samples()
+    data = penstock.from_arrays({"rewards": np.ones(3)}, lengths=[3]).steps()
     with pytest.raises(penstock.PlanError, match=r"expected the outputs .* of the replay in the offline dataset"):
         next(iter(replay.batches(4, offline=data)))
 
@@ -97,7 +98,7 @@ def test_an_offline_dataset_needs_the_same_outputs() -> None:
 def test_an_offline_dataset_needs_the_dtypes_and_shapes_of_the_replay(size: int, rewards: Any, got: str) -> None:
     replay = penstock.Replay(None, 100)
     replay.write(penstock.from_arrays({"rewards": np.arange(4, dtype="i4")}, [4])[0])
-    batches = iter(replay.batches(size, offline=penstock.from_arrays({"rewards": rewards}, [3]).samples(), share=0.25))
+    batches = iter(replay.batches(size, offline=penstock.from_arrays({"rewards": rewards}, [3]).steps(), share=0.25))
     with pytest.raises(penstock.PlanError, match=rf"expected int32 rows of shape \(\) for 'rewards' .*{got}"):
         _ = [next(batches) for _ in range(4)]
 
@@ -142,18 +143,18 @@ def test_in_memory_such_a_batch_is_lost() -> None:
 
 
 def test_metrics_count_batches() -> None:
-    loader = penstock.Loader(filled(penstock.Replay(None, 20), [5]).batches(8))
+    loader = filled(penstock.Replay(None, 20), [5]).batches(8).loader()
     batches = iter(loader)
     for _ in range(3):
         next(batches)
-    assert loader.metrics()["stages"]["replay"]["counts"]["samples"] >= 16
+    assert loader.stats.snapshot["stages"]["replay"]["counts"]["samples"] >= 16
 
 
 def test_why_names_rows_and_chances_of_a_batch() -> None:
     replay = filled(penstock.Replay(None, 1000, samples=penstock.Windows(3), sampler=PRIORITIES, seed=2), [9, 2, 30])
     replay.update(np.arange(*replay.anchors), np.arange(35.0) % 7)
     data = penstock.EpisodeDataset(penstock.MemorySource.from_episodes(episodes([40], first=500)))
-    loader = penstock.Loader(replay.batches(20, offline=data.windows(3), share=0.6))
+    loader = replay.batches(20, offline=data.windows(3), share=0.6).loader()
     batches = iter(loader)
     next(batches)
     batch = next(batches)
@@ -215,7 +216,7 @@ def test_why_looks_up_what_has_left_memory(tmp_path: Path) -> None:
 
 
 def test_a_loader_explains_a_replay() -> None:
-    loader = penstock.Loader(filled(penstock.Replay(None, 1000), [30]).batches(8, offline=offline()))
-    explanation = loader.explain(8)
+    loader = filled(penstock.Replay(None, 1000), [30]).batches(8, offline=offline()).loader()
+    explanation = loader.why(batches=8)
     assert [stage.name for stage in explanation.stages] == ["draw", "offline", "read"]
     assert next(iter(loader)).ticket.position == 0

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock import CompletionRecorder, Completions, GroupSampler, Loader, Replay
+from penstock import CompletionRecorder, Completions, GroupSampler, Replay
 from penstock.errors import ArgumentError, DataError, PlanError, StateError
 
 G = 3
@@ -339,12 +339,12 @@ def test_a_loader_takes_batches_of_tokens_and_resumes() -> None:
         replay = replay_of()
         add(CompletionRecorder(replay, G), 30, 0)
         batches.append(replay.batches(max_tokens=100))
-    loader = Loader(batches[0])
+    loader = batches[0].loader()
     stream = iter(loader)
     first = next(stream)
     state = loader.state_dict()
     rest = [rows_of(next(stream)) for _ in range(3)]
-    resumed = Loader(batches[1])
+    resumed = batches[1].loader()
     resumed.load_state_dict(state)
     after = iter(resumed)
     assert [rows_of(next(after)) for _ in range(3)] == rest

@@ -72,7 +72,7 @@ def test_a_refused_episode_of_a_folder_does_not_shift_the_numbers_of_later_ones(
 
 def test_a_replay_is_neither_pickled_nor_copied(tmp_path: Path) -> None:
     for replay, where in ((Replay(None, 50), "a path in place of None"), (Replay(tmp_path / "s", 50), "the same path")):
-        for owner in (replay, replay.batches(4), penstock.Loader(replay.batches(4))):
+        for owner in (replay, replay.batches(4), replay.batches(4).loader()):
             for act in (pickle.dumps, copy.copy if owner is replay else copy.deepcopy):
                 with pytest.raises(
                     TypeError, match=rf"cannot be pickled or copied.*Replay\({where}, capacity, .*state"
@@ -289,7 +289,7 @@ def test_ranks_that_cannot_be_shared(tmp_path: Path) -> None:
     replay = Replay(None, 60)
     replay.write(episode(0, 5))
     with pytest.raises(PlanError, match=r"Replay\(path, ..., index=1, count=2\)"):
-        penstock.Loader(replay.batches(2), rank=1, world=2)
+        replay.batches(2).loader(rank=1, world=2)
     with pytest.raises(penstock.ArgumentError, match=r"replay.batches\(256\) has batches, offline="):
         penstock.mix({"a": replay})  # type: ignore[dict-item]
 
@@ -321,7 +321,7 @@ def test_files_of_old_episodes_are_removed(tmp_path: Path) -> None:
     row = sum(each.row_bytes for each in SPEC.values())
     assert max(sizes) < 3 * 150 * row
     data = penstock.open(tmp_path / "bounded")
-    assert 150 <= data.steps < 150 + 12
+    assert 150 <= data.total_steps < 150 + 12
     assert [len(each) for each in data] == lengths[-len(data) :]
     again = Replay(tmp_path / "bounded", 100, sampler=penstock.PrioritizedSampler(1.0), seed=1)
     again.load_state_dict(states[119])

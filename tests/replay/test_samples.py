@@ -40,7 +40,7 @@ def test_samples_are_those_of_a_planned_dataset(transform: SampleTransform, capa
     replay = filled(penstock.Replay(None, capacity, samples=transform), lengths)
     first = live_range(lengths, replay.capacity, replay.segment_steps)
     source = penstock.MemorySource.from_episodes(episodes(lengths)[first:])
-    wanted = penstock.EpisodeDataset(source).sample_with(transform)
+    wanted = penstock.EpisodeDataset(source).apply(transform)
     lo, hi = replay.anchors
     assert len(replay) == hi - lo == len(wanted) > 0
     assert_equal(replay.take(np.arange(lo, hi)), wanted[:])
@@ -92,7 +92,7 @@ def test_sums_are_floats_and_end_at_a_termination_inside_an_episode(n: int, stor
     }
     data = penstock.from_arrays(columns, lengths)
     vectors = penstock.from_arrays({**columns, "rewards": np.stack([rewards, rewards[::-1]], 1)}, lengths)
-    sums = data.with_column("sums", penstock.n_step_returns(n, 0.5)).samples()[:]["sums"]
+    sums = data.with_column("sums", penstock.n_step_returns(n, 0.5)).steps()[:]["sums"]
     batches = []
     for each in (data, vectors):
         replay = penstock.Replay(None, 100, samples=penstock.Transitions(n, 0.5))

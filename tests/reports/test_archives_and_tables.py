@@ -170,7 +170,7 @@ def test_files_of_an_earlier_save(tmp_path: Path) -> None:
             writer.write_table(table)
     (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
     with collected_damage() as messages, penstock.open(tmp_path) as data:
-        assert data.steps == 1
+        assert data.total_steps == 1
     assert "left out 1 file: data-00001-of-00002.arrow" in messages[0]
 
 

@@ -91,7 +91,7 @@ def test_transitions(tmp_path: Path) -> None:
         assert lengths(data) == LENGTHS
     with penstock.open(path, transitions=True) as data:
         assert lengths(data) == [4, 4, 5]
-        batch = data.samples(next_observations=True)[:]
+        batch = data.transitions()[:]
         steps_on = (batch["next_observations"] - batch["observations"])[:, 0]
         assert (steps_on[~batch["terminations"]] == 1).all()
 
@@ -121,7 +121,7 @@ def test_timeouts_that_are_not_in_step_with_the_trajectories(tmp_path: Path) -> 
     timeouts = np.isin(np.arange(N), [5, 9, N - 1])  # one late
     path = hdf5(tmp_path, terminals=np.zeros(N), timeouts=timeouts, next_observations=ROWS[:, None] + 1)
     with penstock.open(path) as data:
-        batch = data.samples()[:]
+        batch = data.steps()[:]
         assert ((batch["next_observations"] - batch["observations"]) == 1).all()
     assert "next-observation" in [finding.name for finding in penstock.check(path, progress=False).findings]
 
@@ -187,7 +187,7 @@ def test_dreamer(tmp_path: Path) -> None:
 @report("tensorflow/agents#939", "an n-step return does not spill over a truncation")
 def test_n_step_returns_stop_at_time_limits(tmp_path: Path) -> None:
     with penstock.open(npz(tmp_path, dones=LAST, truncated=LAST & ~TERMINALS)) as data:
-        returns = data.with_column("returns", penstock.n_step_returns(3, 1.0)).samples()[:]["returns"]
+        returns = data.with_column("returns", penstock.n_step_returns(3, 1.0)).steps()[:]["returns"]
         left = np.concatenate([np.arange(length, 0, -1) for length in LENGTHS])
         np.testing.assert_array_equal(returns, np.minimum(left, 3))
 

@@ -13,9 +13,9 @@ import pytest
 from torch.utils.data import DataLoader
 
 from penstock.data import MapDataset, from_arrays
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
-from penstock.loading import Loader
-from penstock.loading.torch import TorchLoader, TorchStream
+from penstock.loading.torch import TorchStream
 from tests.reports.reported import report
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own use of PyTorch
@@ -23,11 +23,11 @@ N = 60
 
 
 def dataset() -> MapDataset:
-    return from_arrays({"x": np.arange(N)}, lengths=[N]).samples().shuffle(seed=0)
+    return from_arrays({"x": np.arange(N)}, lengths=[N]).steps().shuffle(seed=0)
 
 
 def epoch(number: int) -> list[int]:
-    return dataset().batch(np.arange(number * N, (number + 1) * N))["x"].tolist()
+    return planned_samples(dataset()).at(np.arange(number * N, (number + 1) * N))["x"].tolist()
 
 
 def rows(batches: Any) -> list[int]:
@@ -91,7 +91,7 @@ def test_accelerate_meets_shares_and_restored_states(monkeypatch):
 @report("meta-pytorch/data#1548", "asking for the state before loading another one does not fix the position")
 @report("mosaicml/streaming#437", "a state in mid-epoch is continued, and not the epoch from its start")
 @report("KempnerInstitute/KempnerForge#57", "a second resume within an epoch keeps the order")
-@pytest.mark.parametrize("make", [lambda: Loader(dataset(), 10), lambda: TorchStream(dataset(), 10)])
+@pytest.mark.parametrize("make", [lambda: dataset().loader(10), lambda: TorchStream(dataset(), 10)])
 def test_states_are_continued_as_often_as_they_are_loaded(make):
     seen: list[int] = []
     loader = make()
@@ -113,10 +113,10 @@ def test_states_are_continued_as_often_as_they_are_loaded(make):
 @report("mosaicml/streaming#869", "a state of a later epoch is continued")
 @pytest.mark.parametrize("end_seen", [False, True])
 def test_a_state_at_the_end_of_an_epoch_is_followed_by_a_whole_one(end_seen):
-    first = Loader(dataset(), 10)
+    first = dataset().loader(10)
     rows(first)
     rows(first if end_seen else islice(first, len(first)))
-    again = Loader(dataset(), 10)
+    again = dataset().loader(10)
     again.load_state_dict(saved(first))
     assert saved(again) == saved(first)
     steps = saved(again)["position"] // 10
@@ -126,13 +126,13 @@ def test_a_state_at_the_end_of_an_epoch_is_followed_by_a_whole_one(end_seen):
 
 @report("Lightning-AI/litData#760", "epochs that are left early do not give the same samples again")
 def test_limited_epochs_differ():
-    loader = Loader(dataset(), 10)
+    loader = dataset().loader(10)
     assert [rows(islice(loader, 2)) for _ in range(3)] == [epoch(e)[:20] for e in range(3)]
 
 
 @report("NVIDIA-Merlin/dataloader#77", "a look at the first batch does not advance the loader")
 def test_a_look_does_not_advance():
-    loader = TorchLoader(Loader(dataset(), 10))
+    loader = dataset().loader(10, output="torch")
     assert rows([loader.peek()]) + rows(loader) == epoch(0)[:10] + epoch(0)
 
 
@@ -142,9 +142,9 @@ def test_a_look_does_not_advance():
 @report("huggingface/accelerate#961", "a last batch smaller than the number of processes repeats and loses no sample")
 @pytest.mark.parametrize("world", [1, 2, 5])
 def test_shares_of_any_number_of_processes_are_the_batch(world):
-    first = Loader(dataset(), 7, rank=0, world=1)
+    first = dataset().loader(7, rank=0, world=1)
     seen = rows(islice(first, 3))
-    ranks = [Loader(dataset(), 7, rank=rank, world=world) for rank in range(world)]
+    ranks = [dataset().loader(7, rank=rank, world=world) for rank in range(world)]
     for loader in ranks:
         loader.load_state_dict(saved(first))
     for shares in zip(*ranks, strict=True):

@@ -143,7 +143,7 @@ def test_the_cache_keeps_its_limit(tmp_path: Path, cache: Path, monkeypatch: pyt
         for name in ("columns", "a.tar", "a.zarr"):
             with penstock.open(f"{site.url}/{name}") as remote:
                 windows = remote.windows(4).shuffle(seed=0)
-                for batch in penstock.Loader(windows, batch_size=32, threads=2):
+                for batch in windows.loader(batch_size=32, threads=2):
                     assert len(batch["rewards"]) <= 32
                 assert np.array_equal(windows[:]["observations"], data.windows(4).shuffle(seed=0)[:]["observations"])
                 remote[0].rewards.sum()

@@ -100,6 +100,6 @@ def test_actions_belong_to_the_observation_before(tmp_path: Path) -> None:
     )
     penstock.convert(data, tmp_path / "toy/1.0.0", format="rlds")
     with penstock.open(tmp_path / "toy/1.0.0") as back:
-        batch = back.samples(next_observations=True)[:]
+        batch = back.transitions()[:]
         np.testing.assert_array_equal(batch["observations"][:, 0], batch["actions"])
         np.testing.assert_array_equal(batch["next_observations"][:, 0], batch["actions"] + 1)

@@ -191,7 +191,7 @@ def test_total_steps(tmp_path: Path) -> None:
     file = path / "data/metadata.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "total_steps": 99}))
     with penstock.open(path) as data:
-        assert (data.steps, data.where("total_steps > 4").steps) == (9, 5)
+        assert (data.total_steps, data.filter("total_steps > 4").total_steps) == (9, 5)
     assert "totals" in {name for name, _ in found(path)}
 
 
@@ -200,7 +200,7 @@ def test_an_empty_buffer(tmp_path: Path) -> None:
     spec = penstock.Spec({"actions": penstock.Field(np.dtype("f4"), (2,))})
     named("zarr").create(tmp_path / "buffer", spec).close()
     with penstock.open(tmp_path / "buffer") as data:
-        assert (len(data), data.steps) == (0, 0)
+        assert (len(data), data.total_steps) == (0, 0)
     assert "no-episodes" in {name for name, _ in found(tmp_path / "buffer")}
 
 

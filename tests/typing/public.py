@@ -14,7 +14,7 @@ from penstock.loading import Batch
 def episodes(data: penstock.EpisodeDataset) -> None:
     """Indexing gives an episode, choosing gives a dataset."""
     assert_type(data[0], penstock.Episode)
-    assert_type(data.where("total_steps > 3"), penstock.EpisodeDataset)
+    assert_type(data.filter("total_steps > 3"), penstock.EpisodeDataset)
     assert_type(data.split(0.5, 0.5), tuple[penstock.EpisodeDataset, ...])
     assert_type(data.spec["rewards"], penstock.Field)
     assert_type(data[0].rewards, npt.NDArray[Any])
@@ -26,7 +26,7 @@ def samples(windows: penstock.MapDataset) -> None:
     assert_type(windows[:4], penstock.Columns)
     assert_type(windows[[0, 1]], penstock.Columns)
     assert_type(windows.shuffle(seed=0).shard(0, 2), penstock.MapDataset)
-    assert_type(windows.iterate(8).rebatch(4), penstock.IterDataset)
+    assert_type(penstock.IterDataset.of(windows, 8).rebatch(4), penstock.IterDataset)
 
 
 def streaming(path: str) -> None:

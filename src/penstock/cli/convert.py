@@ -177,7 +177,7 @@ def _progress(quiet: bool) -> Progress:
 
 def _advance(progress: Progress, data: EpisodeDataset, out: str) -> Any:
     """Return the callback after each episode. The bar counts steps, because time grows with steps."""
-    task = progress.add_task(out.rstrip("/").rpartition("/")[2], total=data.steps, counts="")
+    task = progress.add_task(out.rstrip("/").rpartition("/")[2], total=data.total_steps, counts="")
 
     def advance(episodes: int, steps: int, nbytes: int) -> None:
         counts = f"{episodes:,}/{len(data):,} episodes {size(nbytes)}"

@@ -11,20 +11,19 @@ from typing import Any, Protocol, cast
 
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError
-from penstock.loading.adapter import Adapter
 from penstock.loading.loader import Loader
 from penstock.loading.ticket import Ticket
 from penstock.loading.why import Why
 from penstock.plan.batched import BatchedPlan
 
 LOADER_HELP = (
-    "Where the loader is: file.py:name or package.module:name. The name is that of a Loader, of an adapter such as a "
-    "TorchLoader, or of a function without arguments that returns one. The code is run."
+    "Where the loader is: file.py:name or package.module:name. The name is that of a loader, or of a "
+    "function without arguments that returns one. The code is run."
 )
 
 
 class Explains(Protocol):
-    """A `Loader`, or an adapter of one."""
+    """A `Loader`, or a replay, which explains its own tickets."""
 
     def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
         """Return the rows that a ticket names."""
@@ -40,14 +39,12 @@ def find_loader(place: str) -> Explains:
     if callable(target) and not hasattr(target, "why"):
         target = target()
     if isinstance(target, type) or not hasattr(target, "why"):
-        raise PlanError(
-            f"expected a Loader, a TorchLoader or a function that returns one at {place}, got {type(target).__name__}"
-        )
+        raise PlanError(f"expected a loader or a function that returns one at {place}, got {type(target).__name__}")
     return cast(Explains, target)
 
 
-def find_plan(place: str, batch_size: int | None = None) -> Loader:
-    """Return the loader at `file.py:name`: a `Loader`, the loader of an adapter, or one of a `MapDataset`.
+def find_plan(place: str, batch_size: int | None = None) -> Loader[Any]:
+    """Return the loader at `file.py:name`: the object of this name, or a loader of it if it is a `MapDataset`.
 
     A function is called to return it. `batch_size` is for a `MapDataset` alone, by default 64. Raises `PlanError` if
     the name does not exist or is something else.
@@ -57,15 +54,12 @@ def find_plan(place: str, batch_size: int | None = None) -> Loader:
         target = target()
     if isinstance(target, MapDataset):
         planned = isinstance(target.plan, BatchedPlan)
-        return Loader(target, batch_size if planned else batch_size or 64, threads=0)
+        return target.loader(batch_size if planned else batch_size or 64, threads=0)
     if batch_size is not None:
         raise PlanError(f"expected no batch size for {place}, which has one; leave it out")
-    if isinstance(target, Adapter):
-        return target.loader
     if not isinstance(target, Loader):
         raise PlanError(
-            f"expected a Loader, a TorchLoader, a MapDataset or a function that returns one at {place}, "
-            f"got {type(target).__name__}"
+            f"expected a loader, a MapDataset or a function that returns one at {place}, got {type(target).__name__}"
         )
     return target
 

@@ -55,7 +55,7 @@ COMMANDS = {
         "Build the index of a dataset ahead of time, so that opening it is quick.",
     ),
     "cache": ("penstock.cli.cache:cache", "Decode columns, such as videos, into the user's cache."),
-    "plan": ("penstock.cli.plan:plan", "Show the size of a plan, or simulate what many hosts ask of a storage."),
+    "plan": ("penstock.cli.plan:plan", "Show the size of a plan."),
     "work": ("penstock.cli.work:work", "Run one task of an array job, or merge the results of all tasks."),
     "record": (
         "penstock.cli.record:record",

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.jobs import WorkOptions, show_in_parts
+from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import Opening, Storage, Where, pairs
-from penstock.cli.planned_samples import PlannedSamples, numbers, pack_arguments
+from penstock.cli.plan_arguments import PlanArguments, numbers, pack_arguments
 from penstock.cli.show import Json, print_json, size
 from penstock.core.text import counted
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import ArgumentError
 
 Locations = Annotated[
@@ -46,6 +47,7 @@ PlanFolder = Annotated[
 ]
 
 
+@works_in_parts
 def plan(
     locations: Locations = None,
     windows: Windows = None,
@@ -60,23 +62,24 @@ def plan(
     *,
     work: WorkOptions,
 ) -> None:
-    """Show the size of a plan. No values are read. --pack with --cache plans packs in parts.
+    """Show the size of a plan.
 
-    `penstock simulate` says what the plan asks of a storage on many hosts.
+    No values are read. --pack with --cache plans packs in parts. `penstock simulate` says what the plan asks of a
+    storage on many hosts.
 
     Example: penstock plan ./demos --windows 32
     """
     if not locations:
         raise ArgumentError("expected a dataset to plan, got none")
     packing, parsed = pack_arguments(pack, pack_option), None if shares is None else numbers(shares, "--shares")
-    samples = PlannedSamples(locations, windows, packing, parsed, options, pairs(storage, "--storage"), where)
+    samples = PlanArguments(locations, windows, packing, parsed, options, pairs(storage, "--storage"), where)
     if work.wanted or cache is not None:
         _pack_in_parts(samples, cache, work, as_json)
     else:
         _show(samples, as_json)
 
 
-def _pack_in_parts(samples: PlannedSamples, cache: Path | None, work: WorkOptions, as_json: bool) -> None:
+def _pack_in_parts(samples: PlanArguments, cache: Path | None, work: WorkOptions, as_json: bool) -> None:
     """Plan the packs of one dataset in parts, and write the plan to the folder."""
     if cache is None:
         raise ArgumentError("expected --cache with a folder for the plan that is made in parts, got none")
@@ -96,13 +99,13 @@ def present(summary: dict[str, Any], arguments: Mapping[str, Any]) -> None:
     typer.echo(f"open it with sequences().pack({', '.join(each for each in (str(length), call) if each)}, cache=...)")
 
 
-def _show(samples: PlannedSamples, as_json: bool) -> None:
+def _show(samples: PlanArguments, as_json: bool) -> None:
     begin = time.perf_counter()
     dataset = samples.dataset()
     summary: dict[str, Any] = {
         "samples": len(dataset),
         "fingerprint": dataset.plan.fingerprint,
-        "chain": list(dataset.chain),
+        "chain": list(planned_samples(dataset).chain),
         "seconds": time.perf_counter() - begin,
         "plan_bytes": len(pickle.dumps(dataset.plan)),
     }

@@ -17,7 +17,6 @@ from penstock.conversion.convert import convert
 from penstock.data.curation import SUFFIX, Curation
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.episode_marks import EpisodeMarks
-from penstock.doctor.partition import split as parts_of
 from penstock.errors import ArgumentError
 from penstock.locations.location import has_url
 
@@ -67,13 +66,13 @@ def split(
     with dataset:
         data = EpisodeDataset(dataset)
         shares = pairs(share, "--share")
-        for name, part in parts_of(data, shares, by=by, time=time, duplicates=duplicates, seed=seed).items():
+        for name, part in data.split(shares, by=by, time=time, duplicates=duplicates, seed=seed).items():
             if out is not None:
                 out.mkdir(parents=True, exist_ok=True)
                 place = Path(convert(part, out / name, format=to).out)
             else:
                 place = _curation(Path(located.paths[0]), name, part)
-            written.append({"name": name, "episodes": len(part), "steps": part.steps, "path": str(place)})
+            written.append({"name": name, "episodes": len(part), "steps": part.total_steps, "path": str(place)})
     if as_json:
         print_json({"parts": written})
         return

@@ -25,7 +25,7 @@ from penstock.conversion.scan import LENGTHS, Scan
 from penstock.core.columns import under
 from penstock.core.spec import Field
 from penstock.errors import DataError, SpecError
-from penstock.formats.base.target import NUMBERED, Target
+from penstock.formats.base.writer import NUMBERED, Target
 
 REWARD = Field(np.dtype(np.float64))
 NEXT = "next_observations"

@@ -26,7 +26,7 @@ from penstock.core.frames import is_picture
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Array, Ragged
 from penstock.core.text import counted
-from penstock.data.dataset import EpisodeDataset
+from penstock.data.dataset import EpisodeDataset, selection_of
 from penstock.errors import FormatError
 from penstock.files import write_atomic
 from penstock.files.remote import read_text
@@ -272,9 +272,9 @@ def certify(
     on_episode: Callable[[int], object] | None = None,
 ) -> Certificate:
     """Compare a target with its source."""
-    if len(target) != len(data) or target.steps != data.steps:
+    if len(target) != len(data) or target.steps != data.total_steps:
         raise FormatError(
-            f"expected {counted(len(data), 'episode')} of {counted(data.steps, 'step')} in the target, got "
+            f"expected {counted(len(data), 'episode')} of {counted(data.total_steps, 'step')} in the target, got "
             f"{counted(len(target), 'episode')} of {counted(target.steps, 'step')}",
             path=target.location,
         )
@@ -297,7 +297,7 @@ class Comparison:
     ) -> None:
         """Compare chosen episodes with what was written of them."""
         data, draft = self._data, self._draft
-        pairs = zip(data.episodes_at(range(first, last)), written, strict=True)
+        pairs = zip(selection_of(data).read(range(first, last)), written, strict=True)
         for number, (before, after) in enumerate(pairs, first):
             expected = draft.of(before.columns, len(before))
             for path, column in self._columns.items():
@@ -327,7 +327,7 @@ class Comparison:
         certificates = [column.certificate() for column in self._columns.values()]
         known = {column.column for column in (*certificates, *left_out)}
         return Certificate(
-            _identity(data.source, len(data), data.steps),
+            _identity(data.source, len(data), data.total_steps),
             _identity(target, len(target), target.steps),
             (*certificates, *lost, *left_out),
             tuple(note for note in notes if note.what not in known),

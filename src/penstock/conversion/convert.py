@@ -30,9 +30,9 @@ from penstock.data.dataset import EpisodeDataset
 from penstock.data.open import open
 from penstock.errors import ArgumentError, DataError, FormatError
 from penstock.files import sweep
+from penstock.formats.base.account import UnfinishedWork, remove_mark
 from penstock.formats.base.format import Format, format_to_write
 from penstock.formats.base.source import Source
-from penstock.formats.base.unfinished import UnfinishedWork, remove_mark
 from penstock.formats.base.writer import Writer
 from penstock.locations.location import LocationLike, Place, Url, has_url, output_place
 from penstock.locations.upload import uploading

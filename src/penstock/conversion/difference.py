@@ -21,7 +21,7 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
 from penstock.core.text import counted
-from penstock.data.dataset import EpisodeDataset
+from penstock.data.dataset import EpisodeDataset, selection_of
 from penstock.data.progress import tracked
 from penstock.errors import ArgumentError
 from penstock.flow.limits import PrefetchLimits
@@ -141,7 +141,7 @@ def _by_number(
 
 
 def _read(data: EpisodeDataset, numbers: IntArray) -> Iterable[Episode]:
-    return data.episodes_at(numbers.tolist())
+    return selection_of(data).read(numbers.tolist())
 
 
 def _compared(e: int, one: Episode, other: Episode, shared: Sequence[str], tolerance: float) -> Iterable[_Changed]:

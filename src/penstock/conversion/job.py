@@ -23,11 +23,10 @@ from penstock.core.space_columns import leaf_columns, widest_space
 from penstock.core.spaces import Box, Space
 from penstock.core.spec import Field, Spec
 from penstock.core.text import counted
-from penstock.data.dataset import EpisodeDataset
+from penstock.data.dataset import EpisodeDataset, selection_of
 from penstock.errors import DataError, SpecError
-from penstock.formats.base.target import Target
-from penstock.formats.base.unfinished import CONVERSION
-from penstock.formats.base.writer import Writer
+from penstock.formats.base.account import CONVERSION
+from penstock.formats.base.writer import Target, Writer
 
 OnEpisode = Callable[[int, int, int], object]
 STORED_BY_MINARI = frozenset(
@@ -121,7 +120,7 @@ def _metadata_of_chosen(data: EpisodeDataset) -> dict[str, Any]:
     """Metadata of the dataset. Stored statistics are of all episodes, so a part of the episodes has none."""
     metadata = dict(data.metadata)
     every = np.array_equal(np.unique(data.episodes.index), np.arange(len(data.source)))
-    if not every or data.steps != data.source.steps:
+    if not every or data.total_steps != data.source.steps:
         metadata.pop("statistics", None)
     return metadata
 
@@ -150,7 +149,7 @@ def write_episodes(
     left = range(tally.episodes, last)
 
     def made() -> Iterator[Episode]:
-        for episode in job.data.episodes_at(left):
+        for episode in selection_of(job.data).read(left):
             tally.current = episode.id
             yield (ready := job.episode(tally.episodes, episode))
             tally.episodes += 1

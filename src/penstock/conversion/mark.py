@@ -18,10 +18,10 @@ from penstock import files
 from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict, is_path
 from penstock.errors import DataError, PenstockError, StateError
+from penstock.formats.base.account import CONVERSION, remove_mark
+from penstock.formats.base.account import MARK as UNFINISHED
 from penstock.formats.base.format import Format, recognise
-from penstock.formats.base.target import Target
-from penstock.formats.base.unfinished import CONVERSION, remove_mark
-from penstock.formats.base.unfinished import MARK as UNFINISHED
+from penstock.formats.base.writer import Target
 
 FIRST = ".shard-000000.tar."  # an archive on its way, all that a kill at the very beginning leaves
 

@@ -18,7 +18,7 @@ from penstock.data.dataset import EpisodeDataset
 from penstock.data.filled import FilledSource
 from penstock.data.open import open
 from penstock.errors import ArgumentError, SpecError
-from penstock.formats.base.figures import FIGURES, merged_figures
+from penstock.formats.base.metadata import FIGURES, merged_figures
 from penstock.formats.base.source import Source
 from penstock.formats.joined import JoinedSource
 from penstock.locations.location import Location, LocationLike

@@ -7,7 +7,7 @@ from typing import Literal
 
 from penstock.conversion.certificate import Certificate
 from penstock.conversion.digests import ColumnDigests, digest
-from penstock.data.dataset import EpisodeDataset
+from penstock.data.dataset import EpisodeDataset, selection_of
 from penstock.errors import DataError
 from penstock.formats.base.source import Source
 
@@ -60,7 +60,7 @@ def digests_of(certificate: Certificate, side: Side, opened: EpisodeDataset, epi
     """Return the digests of some episodes, one behind the other, by column, of the columns that the certificate has."""
     paths = sorted(certified_columns(certificate, side).keys() & opened.spec.keys())
     digests = {path: bytearray() for path in paths}
-    for episode in opened.episodes_at(episodes):
+    for episode in selection_of(opened).read(episodes):
         for path in paths:
             digests[path] += digest(episode.columns[path])
     return digests

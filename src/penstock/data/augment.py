@@ -166,7 +166,7 @@ class RandomShift(PictureAugmentation):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"image": np.zeros((6, 3, 84, 84), "uint8")}, lengths=[6])
-        >>> data.samples().map(RandomShift("image", pad=4), seed=0)[:]["image"].shape
+        >>> data.steps().map(RandomShift("image", pad=4), seed=0)[:]["image"].shape
         (6, 3, 84, 84)
 
     Source: Kostrikov, Yarats and Fergus, "Image augmentation is all you need" (2020).
@@ -206,7 +206,7 @@ class RandomCrop(PictureAugmentation):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"image": np.zeros((6, 100, 100, 3), "uint8")}, lengths=[6])
-        >>> data.samples().map(RandomCrop("image", "HWC", size=84), seed=0)[:]["image"].shape
+        >>> data.steps().map(RandomCrop("image", "HWC", size=84), seed=0)[:]["image"].shape
         (6, 84, 84, 3)
 
     Source: Laskin et al., "Reinforcement learning with augmented data" (2020).

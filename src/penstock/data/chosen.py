@@ -41,7 +41,7 @@ class ChosenDataset:
         >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
         >>> place = penstock.convert(data, tempfile.mkdtemp() + "/data").out
         >>> with ChosenDataset(str(place), episodes="1:").open() as chosen:
-        ...     chosen.steps
+        ...     chosen.total_steps
         1
     """
 
@@ -99,12 +99,12 @@ class ChosenDataset:
         """
         data = EpisodeDataset(source)
         if self.episodes is not None:
-            data = data.take(cut(self.episodes, len(data)))
+            data = data[cut(self.episodes, len(data))]
         if self.curation is not None:
             data = data.curated(self.curation)
         if self.where is not None:
-            data = data.where(self.where)
-        return data.take(np.random.default_rng(self.seed).permutation(len(data))) if self.shuffle else data
+            data = data.filter(self.where)
+        return data[np.random.default_rng(self.seed).permutation(len(data))] if self.shuffle else data
 
 
 def refuse_credentials(arguments: Mapping[str, Any]) -> None:

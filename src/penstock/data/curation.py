@@ -82,7 +82,7 @@ class Curation:
         ...     curation[0] = EpisodeMarks(tags={"slow"}, rating=2, excluded=True)
         ...     curation[1] = EpisodeMarks(tags={"good"}, rating=5)
         >>> curated = penstock.open(f"{folder}/demo", curation=f"{folder}/demo.curation.json")
-        >>> curated.table()["id"].tolist(), len(curated.where("'good' in tags and rating >= 4"))
+        >>> curated.table()["id"].tolist(), len(curated.filter("'good' in tags and rating >= 4"))
         ([1], 1)
     """
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from itertools import groupby
-from typing import Any, cast
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.arrays import BoolArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
 from penstock.core.html import page, steps, table
 from penstock.core.narrowing import is_mapping
+from penstock.core.other_names import EPISODES, OtherNames
 from penstock.core.spec import Align, Spec
 from penstock.core.text import counted
 from penstock.data.cached import CachedSource, picture_columns
@@ -26,62 +24,62 @@ from penstock.data.curation import Curation
 from penstock.data.derived import DerivedSource
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.episode_function import EpisodeFunction
+from penstock.data.episode_selection import EpisodeSelection
 from penstock.data.map_dataset import MapDataset
-from penstock.data.names import source_text, step_text
-from penstock.errors import ArgumentError, PlanError, StateError
+from penstock.data.map_function import ColumnFunction
+from penstock.data.n_step import NStepSums, require_summable
+from penstock.data.names import step_text
+from penstock.data.partition import SplitRules, partition
+from penstock.data.planned_samples import PlannedSamples
+from penstock.errors import ArgumentError, PlanError
 from penstock.formats.base.metadata import stated_rate
 from penstock.formats.base.source import Source
 from penstock.plan.anchored import Pad
 from penstock.plan.delta_timestamps import DeltaTimestamps
-from penstock.plan.episodes import Episodes
+from penstock.plan.n_step import NStepRows
 from penstock.plan.pairs import Pairs
+from penstock.plan.select import rows_of_mask
 from penstock.plan.sequences import Sequences
-from penstock.plan.split import Split
 from penstock.plan.steps import Steps
 from penstock.plan.transform import EpisodeTransform, SampleTransform, require_transform
 from penstock.plan.where import TakeEpisodes, Where
 from penstock.plan.windows import Windows
 
 
-class EpisodeDataset:
+class EpisodeDataset(OtherNames):
     """Ordered episodes of one source.
 
-    `len(data)` counts episodes, `data[i]` reads one episode, and a `for` loop reads all of them. `where`, `split` and
-    `take` choose episodes. `samples`, `windows`, `pairs` and `sequences` make a `MapDataset`. Values
-    are read only when needed.
+    `len(data)` counts episodes, `data[i]` reads one episode, and a `for` loop reads all of them. `filter`, `split`,
+    `data[2:5]` and `data[[4, 2]]` choose episodes. `steps`, `transitions`, `windows`, `pairs` and `sequences` make a
+    `MapDataset`. Values are read only when needed.
 
     Args:
-        source: The opened dataset that has the values.
-        episodes: Table of the chosen episodes. Default: all episodes of `source`.
-        chosen: The transforms that led from all episodes to `episodes`, in order.
-        total: Number of episodes of the source that they were chosen from. Default: all that it has now.
+        source: The opened dataset that has the values, or chosen episodes of one.
+
+    Attributes:
+        source: The opened dataset.
+        episodes: Table of the chosen episodes.
 
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
-        >>> len(data), data.steps, data[1].rewards.tolist()
+        >>> len(data), data.total_steps, data[1].rewards.tolist()
         (2, 5, [2.0, 3.0, 4.0])
     """
 
-    def __init__(
-        self,
-        source: Source,
-        episodes: Episodes | None = None,
-        *,
-        chosen: Sequence[EpisodeTransform] = (),
-        total: int | None = None,
-    ) -> None:
-        self.source = source
-        self._total = len(source) if total is None else total
-        self.episodes = Episodes.of(source) if episodes is None else episodes
-        self._chosen = tuple(chosen)  # what led from all episodes to these
+    _other_names = EPISODES
+
+    def __init__(self, source: Source | EpisodeSelection) -> None:
+        self._selection = source if isinstance(source, EpisodeSelection) else EpisodeSelection.of(source)
+        self.source = self._selection.source
+        self.episodes = self._selection.episodes
 
     def __len__(self) -> int:
         return len(self.episodes)
 
     def __repr__(self) -> str:
-        text = f"EpisodeDataset({self._size}, columns={list(self.spec)}"
-        return f"{text}, chain={' > '.join(self.chain)})"
+        chain = " > ".join(self._selection.chain)
+        return f"EpisodeDataset({self._size}, columns={list(self.spec)}, chain={chain})"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -89,74 +87,45 @@ class EpisodeDataset:
             for path, field in self.spec.items()
         ]
         headers = ("column", "dtype", "shape", "align", "kind")
-        return page("EpisodeDataset", self._size, steps(self.chain), table(headers, rows))
+        return page("EpisodeDataset", self._size, steps(self._selection.chain), table(headers, rows))
 
     @property
     def _size(self) -> str:
-        return f"{counted(len(self), 'episode')}, {counted(self.steps, 'step')}"
+        return f"{counted(len(self), 'episode')}, {counted(self.total_steps, 'step')}"
 
-    @property
-    def chain(self) -> tuple[str, ...]:
-        """The source, and the transforms that chose these episodes, in order, as text."""
-        return *_source_chain(self.source), *map(step_text, self._chosen)
-
-    def __getitem__(self, i: int) -> Episode:
-        """Read one whole episode.
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | IntArray | BoolArray) -> EpisodeDataset: ...
+    def __getitem__(self, index: Any) -> Any:
+        """Read one whole episode for an integer. Choose episodes, in the given order, for anything else.
 
         Args:
-            i: Number of the episode among the chosen ones. Negative numbers count from the end.
+            index: Number of an episode, which counts from the end if it is negative. Or several numbers, a slice, or a
+                mask, `[E]` bool, for a dataset of these episodes.
 
         Raises:
-            IndexError: There is no such episode.
-            ArgumentError: `i` is a slice or not an integer. `take` makes a dataset of several episodes.
+            IndexError: There is no such episode, or the mask has another length.
+            ArgumentError: `index` is none of these.
         """
-        try:
-            number = operator.index(i)
-        except TypeError as error:
-            raise ArgumentError(
-                f"expected the number of one episode, got {i!r}; data.take({_several(i)}) is a dataset of several"
-            ) from error
-        if not -len(self) <= number < len(self):
-            raise IndexError(f"expected an episode within 0:{len(self)}, got {number}")
-        return next(self.episodes_at([number % len(self)]))
+        if isinstance(index, slice):
+            return self.apply(TakeEpisodes(np.arange(len(self))[index]))
+        numbers = np.asarray(index)
+        if numbers.dtype == np.bool_ and numbers.ndim == 1:
+            if len(numbers) != len(self):
+                raise IndexError(f"expected a mask of {len(self)} episodes, got one of {len(numbers)}")
+            return self.apply(TakeEpisodes(np.flatnonzero(numbers)))
+        if numbers.ndim > 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+            hint = "data[3] is an episode; data[2:5], data[[4, 2]] and data[mask] are datasets of several"
+            raise ArgumentError(f"expected numbers of episodes, got {index!r}; {hint}")
+        numbers = numbers.astype(np.int64)
+        if numbers.size and not -len(self) <= numbers.min() <= numbers.max() < len(self):
+            raise IndexError(f"expected episodes within 0:{len(self)}, got {numbers.min()}:{numbers.max() + 1}")
+        numbers = np.where(numbers < 0, numbers + len(self), numbers)
+        return self.apply(TakeEpisodes(numbers)) if numbers.ndim else next(self._selection.read([int(numbers)]))
 
     def __iter__(self) -> Iterator[Episode]:
-        return self.episodes_at(range(len(self)))
-
-    def episodes_at(self, numbers: Iterable[int]) -> Iterator[Episode]:
-        """Read episodes by number, several of them at a time.
-
-        Args:
-            numbers: Numbers of episodes in this dataset, 0 or more.
-
-        Returns:
-            An iterator. An episode of which a curation excludes spans has the steps between them.
-
-        Raises:
-            IndexError: A number is out of range.
-
-        Example:
-            >>> import penstock
-            >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
-            >>> [episode.rewards.tolist() for episode in data.episodes_at([1, 0])]
-            [[2.0], [0.0, 1.0]]
-        """
-        rows = np.fromiter(numbers, np.int64)
-        index = self.episodes.index[rows]
-        if self.episodes.first_step is None:
-            return self.source.episodes(index.tolist())
-        first, length = self.episodes.first_step[rows], self.episodes.length[rows]
-        return self._parts(index, first, length)
-
-    def _parts(self, index: IntArray, first: IntArray, length: IntArray) -> Iterator[Episode]:
-        """Whole episodes, several at a time, and parts of episodes, one by one."""
-        whole = length == np.diff(self.source.offsets)[index]
-        for is_whole, group in groupby(range(len(index)), whole.__getitem__):
-            if is_whole:
-                yield from self.source.episodes(index[list(group)].tolist())
-            else:
-                for i in group:
-                    yield self.source.part(int(index[i]), int(first[i]), int(first[i] + length[i]))
+        return self._selection.read(range(len(self)))
 
     def __enter__(self) -> EpisodeDataset:
         return self
@@ -179,7 +148,7 @@ class EpisodeDataset:
         return self.source.metadata
 
     @property
-    def steps(self) -> int:
+    def total_steps(self) -> int:
         """Total number of steps of the chosen episodes."""
         return self.episodes.steps
 
@@ -203,68 +172,55 @@ class EpisodeDataset:
 
         Episodes that a curation excludes are still left out.
         """
-        self.source.refresh()
-        curations = [each for each in self._chosen if isinstance(each, CuratedEpisodes)]
-        return reduce(EpisodeDataset.choose, curations, EpisodeDataset(self.source))
+        return EpisodeDataset(self._selection.refreshed())
 
-    def as_of(self, episodes: int) -> EpisodeDataset | None:
-        """Return this dataset as it was when its source had fewer episodes, chosen by the same transforms.
-
-        Args:
-            episodes: Number of episodes that the source had then.
-
-        Returns:
-            The earlier dataset, or None if the source does not know its earlier fingerprint.
-
-        Raises:
-            StateError: The source has fewer episodes now.
-        """
-        if episodes > len(self.source):
-            raise StateError(
-                f"expected a source of at least {episodes} episodes, got {len(self.source)}; it has shrunk"
-            )
-        earlier = Episodes.of(self.source, episodes)
-        if earlier is None:
-            return None
-        return reduce(EpisodeDataset.choose, self._chosen, EpisodeDataset(self.source, earlier, total=episodes))
-
-    def choose(self, transform: EpisodeTransform) -> EpisodeDataset:
-        """Choose episodes with a transform.
+    @overload
+    def apply(self, transform: EpisodeTransform) -> EpisodeDataset: ...
+    @overload
+    def apply(self, transform: SampleTransform) -> MapDataset: ...
+    def apply(self, transform: EpisodeTransform | SampleTransform) -> EpisodeDataset | MapDataset:
+        """Choose episodes, or cut them into samples, with a transform.
 
         Args:
-            transform: Such as `Where("total_steps > 10")` or `Split((0.8, 0.2), part=0)`.
+            transform: Such as `Where("total_steps > 10")`, which chooses episodes, or `Windows(16)`, which makes
+                samples.
 
         Raises:
-            ArgumentError: `transform` is no `EpisodeTransform`.
+            PlanError: The transform does not fit the columns.
+            ArgumentError: `transform` is neither an `EpisodeTransform` nor a `SampleTransform`.
 
         Example:
             >>> import penstock
             >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
-            >>> len(data.choose(penstock.Where("total_steps > 1")))
-            1
+            >>> len(data.apply(penstock.Where("total_steps > 1"))), len(data.apply(penstock.Windows(2)))
+            (1, 1)
         """
-        hint = "samples(), windows(16), pairs() or sequences() make samples, which have apply()"
-        require_transform(transform, EpisodeTransform, "that chooses episodes, such as Where", hint)
-        chosen = (*self._chosen, transform)
-        return EpisodeDataset(self.source, transform.choose(self.episodes), chosen=chosen, total=self._total)
+        if isinstance(transform, SampleTransform):
+            return MapDataset(_cut(self._selection, transform))
+        hint = "steps(), windows(16), pairs() or sequences() make samples, which have apply()"
+        require_transform(transform, EpisodeTransform, "of episodes, such as Where or Windows", hint)
+        return EpisodeDataset(self._selection.choose(transform))
 
-    def where(self, condition: str | Callable[[Columns], BoolArray]) -> EpisodeDataset:
+    def filter(self, condition: str | Callable[[Columns], BoolArray] | Sequence[bool] | BoolArray) -> EpisodeDataset:
         """Keep the episodes whose metadata meet a condition. See `penstock.plan.Where`.
 
         Args:
             condition: An expression over the columns of `table()` and the stored columns of episodes, such as
                 `"rewards_sum >= 100 and total_steps > 20"` or `"success and task == 'pick'"`, or a function from these
-                `Columns` to `[E]` bool.
+                `Columns` to `[E]` bool, or a mask, `[E]` bool.
 
         Raises:
-            PlanError: The expression has an unknown column or operation, or the result is not boolean.
+            PlanError: The expression has an unknown column or operation, or the result is not `[E]` bool.
 
         Example:
             >>> import numpy as np, penstock
-            >>> penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3]).where("total_steps > 2").steps
-            3
+            >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+            >>> data.filter("total_steps > 2").total_steps, data.filter([True, False]).total_steps
+            (3, 2)
         """
-        return self.choose(Where(condition))
+        if isinstance(condition, str) or callable(condition):
+            return self.apply(Where(condition))
+        return self.apply(TakeEpisodes(rows_of_mask(condition, len(self), "episode")))
 
     def curated(self, curation: Curation | str | os.PathLike[str]) -> EpisodeDataset:
         """Leave out the episodes and spans that a curation excludes, and add its marks to `table()`.
@@ -296,56 +252,87 @@ class EpisodeDataset:
         """
         marks = curation.copy() if isinstance(curation, Curation) else Curation.read(curation)
         marks.require(self.source)
-        return self.choose(CuratedEpisodes(marks))
+        return self.apply(CuratedEpisodes(marks))
 
-    def split(self, *fractions: float, seed: int = 0) -> tuple[EpisodeDataset, ...]:
-        """Split the episodes at random into disjoint parts. See `penstock.plan.Split`.
+    @overload
+    def split(
+        self,
+        *sizes: float,
+        by: str | None = None,
+        groups: Sequence[Any] | AnyArray | None = None,
+        time: str | None = None,
+        duplicates: bool = False,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> tuple[EpisodeDataset, ...]: ...
+    @overload
+    def split(
+        self,
+        sizes: Mapping[str, float],
+        /,
+        *,
+        by: str | None = None,
+        groups: Sequence[Any] | AnyArray | None = None,
+        time: str | None = None,
+        duplicates: bool = False,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> dict[str, EpisodeDataset]: ...
+    def split(
+        self,
+        *sizes: Any,
+        by: str | None = None,
+        groups: Sequence[Any] | AnyArray | None = None,
+        time: str | None = None,
+        duplicates: bool = False,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> tuple[EpisodeDataset, ...] | dict[str, EpisodeDataset]:
+        """Split the episodes into disjoint parts, without leakage from one to another.
+
+        Episodes with the same values are in one part. So are all that exclusions of spans leave of one episode, and
+        what `by`, `groups` and `time` keep together. Sizes are exact if nothing has to stay together. Otherwise a part
+        is off by less than the largest group.
 
         Args:
-            fractions: Size of each part, 0 or more. They add up to 1.
+            sizes: Fraction of the episodes for each part, which add up to 1, or number of episodes, of at most all. Or
+                one mapping from names to them.
+            by: Metadata of episodes, or column, whose value must not be in two parts. Of a column, the first row of an
+                episode counts. The default is None: episodes are drawn one by one.
+            groups: `[E]` label of each episode; a label must not be in two parts. The default is None.
+            time: Metadata of episodes, or column of one number, that orders them: the first part gets the earliest
+                ones. The default is None: parts are drawn at random. If it is a column, a warning counts the episodes
+                that go on after a later part begins.
+            duplicates: Whether episodes with the same values may be in different parts. The default is False, which
+                reads a first and last row of each episode, and all values of episodes that agree in them.
             seed: Seed of the draw, 0 to 2^64 - 1. The default is 0.
+            threads: Threads that look for duplicates. The default is None: the number of cores.
 
         Returns:
-            One dataset for each fraction. Each keeps the order of its episodes.
+            One dataset for each size, or a dict of them for a mapping. Each keeps the order of its episodes. Every
+            episode is in one part, or in none if sizes are numbers that add up to less.
 
         Raises:
-            PlanError: The fractions do not add up to 1, or the seed is out of range.
+            ArgumentError: There is no such metadata or column, times are no numbers, or there are too few labels.
+            PlanError: The sizes are neither fractions that add up to 1, nor numbers of at most all episodes, or the
+                seed is out of range.
 
         Example:
             >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"rewards": np.zeros(10)}, lengths=[1] * 10)
+            >>> data = penstock.from_arrays({"rewards": np.arange(10.0)}, lengths=[1] * 10)
             >>> train, test = data.split(0.8, 0.2, seed=1)
             >>> len(train), len(test)
             (8, 2)
+            >>> parts = data.split({"train": 0.8, "test": 0.2}, groups=[0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
+            >>> {name: part.table()["id"].tolist() for name, part in parts.items()}["test"] in ([0, 1], [2, 3], [4, 5])
+            True
         """
-        return tuple(self.choose(Split(fractions, part, seed)) for part in range(len(fractions)))
-
-    def take(self, episodes: Sequence[int] | IntArray) -> EpisodeDataset:
-        """Take episodes by number.
-
-        Args:
-            episodes: Numbers of episodes in this dataset. Negative numbers count from the end.
-
-        Returns:
-            These episodes, in the given order.
-
-        Raises:
-            IndexError: A number is out of range.
-            ArgumentError: `episodes` is not a list of integers.
-
-        Example:
-            >>> import penstock
-            >>> penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1]).take([1, 0])[0].rewards.tolist()
-            [2.0]
-        """
-        numbers = np.asarray(episodes)
-        if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-            hint = "data.take(range(3)) has the first three, data.take(np.flatnonzero(mask)) the episodes of a mask"
-            raise ArgumentError(f"expected a list of numbers of episodes, got {episodes!r}; {hint}")
-        numbers = numbers.astype(np.int64)
-        if numbers.size and not -len(self) <= numbers.min() <= numbers.max() < len(self):
-            raise IndexError(f"expected episodes within 0:{len(self)}, got {numbers.min()}:{numbers.max() + 1}")
-        return self.choose(TakeEpisodes(np.arange(len(self))[numbers]))
+        named = len(sizes) == 1 and is_mapping(sizes[0])
+        by_name = dict(sizes[0]) if named else {str(number): size for number, size in enumerate(sizes)}
+        rules = SplitRules(by, groups, time, duplicates, seed, threads)
+        made = partition(self._selection, by_name, rules)
+        parts = {name: EpisodeDataset(selection) for name, selection in made.items()}
+        return parts if named else tuple(parts.values())
 
     def with_column(
         self,
@@ -404,7 +391,7 @@ class EpisodeDataset:
             [0.33, 0.67]
         """
         column = DerivedColumn.of(self.source, name, fn, align, version, dtype, shape)
-        return self._over(DerivedSource(self.source, column, memory))
+        return EpisodeDataset(self._selection.over(DerivedSource(self.source, column, memory)))
 
     def cached(self, *columns: str) -> EpisodeDataset:
         """Keep columns decoded in the user's cache, such as frames of videos.
@@ -425,56 +412,65 @@ class EpisodeDataset:
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"image": np.ones((3, 4, 4, 3), np.uint8)}, lengths=[3])
-            >>> data.cached("image").samples()[:2]["image"].shape
+            >>> data.cached("image").steps()[:2]["image"].shape
             (2, 4, 4, 3)
         """
         source = self.source
         for name in columns or picture_columns(self.spec):
             source = CachedSource(source, name)
-        return self._over(source)
+        return EpisodeDataset(self._selection.over(source))
 
-    def _over(self, source: Source) -> EpisodeDataset:
-        """The same episodes of another source, which has more columns than this one, or the same."""
-        episodes = Episodes.of(source, self._total)
-        if episodes is None:
-            raise StateError(
-                f"expected a source of {self._total} episodes, got one that has grown to {len(source)} and does not "
-                "know its earlier fingerprint; refresh() the dataset first"
-            )
-        return reduce(EpisodeDataset.choose, self._chosen, EpisodeDataset(source, episodes, total=self._total))
-
-    def sample_with(self, transform: SampleTransform) -> MapDataset:
-        """Cut the episodes into samples with a transform.
-
-        Args:
-            transform: Such as `Windows(16)` or `Steps()`.
-
-        Example:
-            >>> import penstock
-            >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[3])
-            >>> len(data.sample_with(penstock.Windows(2)))
-            2
-        """
-        return MapDataset([self.source], transform.plan(self.episodes), origin=_Cut(self, transform))
-
-    def samples(self, *, next_observations: bool = False) -> MapDataset:
+    def steps(self) -> MapDataset:
         """Make a sample of every step. See `penstock.plan.Steps`.
-
-        Args:
-            next_observations: Whether each sample also has `next_observations`, the observation one step later. The
-                default is False.
-
-        Raises:
-            PlanError: `next_observations` is set, and the dataset has no `observations` with T + 1 rows for T steps.
 
         Example:
             >>> import penstock
             >>> data = penstock.from_arrays({"observations": [0, 1, 2], "actions": [5, 6]}, lengths=[2])
-            >>> batch = data.samples(next_observations=True)[:]
-            >>> batch["observations"].tolist(), batch["next_observations"].tolist()
-            ([0, 1], [1, 2])
+            >>> batch = data.steps()[:]
+            >>> batch["observations"].tolist(), batch["actions"].tolist()
+            ([0, 1], [5, 6])
         """
-        return self.sample_with(Steps(next_observations))
+        return self.apply(Steps())
+
+    def transitions(self, n_step: int = 1, gamma: float = 0.99) -> MapDataset:
+        """Make a sample of every step with what followed it, as for `penstock.Transitions` of a replay.
+
+        With `n_step > 1`, `rewards` is the discounted sum over the next `n_step` steps. The sum ends early with the
+        episode, and at a termination inside it. `next_observations` is the observation after the last step of the sum,
+        and `terminations` and `truncations` are the flags of this step. After a termination inside an episode,
+        `next_observations` has no meaning. `discounts` is the factor for the value of the next observation: `gamma` to
+        the number of steps, or 0 after a termination. A truncated episode keeps its factor.
+
+        Args:
+            n_step: Number of steps to sum rewards over, at least 1. The default is 1: stored rewards, no `discounts`.
+            gamma: Discount factor of one step, 0 to 1. The default is 0.99.
+
+        Returns:
+            Samples with all columns at the step, and `next_observations`. Sums are float32, or float64 where the stored
+            rewards are float64 or integers of 32 or 64 bits.
+
+        Raises:
+            PlanError: The dataset has no `observations` with T + 1 rows for T steps, or has `next_observations`. A
+                number is out of range. With `n_step > 1`: there are no `rewards`, `terminations` or `truncations`.
+            SpecError: With `n_step > 1`: a step has several flags.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> columns = {"observations": np.arange(4.0), "rewards": np.ones(3)}
+            >>> flags = {"terminations": [False, False, True], "truncations": [False] * 3}
+            >>> data = penstock.from_arrays(columns | flags, lengths=[3])
+            >>> batch = data.transitions()[:]
+            >>> batch["observations"].tolist(), batch["next_observations"].tolist()
+            ([0.0, 1.0, 2.0], [1.0, 2.0, 3.0])
+            >>> batch = data.transitions(n_step=2, gamma=0.5)[:]
+            >>> batch["rewards"].tolist(), batch["next_observations"].tolist(), batch["discounts"].tolist()
+            ([1.5, 1.5, 1.0], [2.0, 3.0, 3.0], [0.25, 0.0, 0.0])
+        """
+        rows, sums = NStepRows(n_step), NStepSums(n_step, gamma)
+        if rows.n_step == 1:
+            return self.apply(Steps(next_observations=True))
+        require_summable(self.spec, n_step)
+        return MapDataset(_cut(self._selection, rows, (sums,)))
 
     def windows(
         self,
@@ -508,7 +504,7 @@ class EpisodeDataset:
             >>> data.windows(2)[:]["rewards"].tolist()
             [[0.0, 1.0], [2.0, 3.0], [3.0, 4.0]]
         """
-        return self.sample_with(Windows(length, past, stride, pad, columns or {}))
+        return self.apply(Windows(length, past, stride, pad, columns or {}))
 
     def delta_timestamps(
         self, offsets: Mapping[str, Sequence[float]], *, fps: float | None = None, tolerance: float = 1e-4
@@ -540,7 +536,7 @@ class EpisodeDataset:
         names = self.metadata.get("names")
         paths = {name: path for path, name in names.items()} if is_mapping(names) else {}
         times = {name if name in self.spec else paths.get(name, name): given for name, given in offsets.items()}
-        return self.sample_with(DeltaTimestamps(times, rate, tolerance))
+        return self.apply(DeltaTimestamps(times, rate, tolerance))
 
     def pairs(self, offset: int = 1) -> MapDataset:
         """Make pairs of two steps of one episode. See `penstock.plan.Pairs`.
@@ -559,7 +555,7 @@ class EpisodeDataset:
             >>> penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[3]).pairs()[:]["rewards"].tolist()
             [[0.0, 1.0], [1.0, 2.0]]
         """
-        return self.sample_with(Pairs(offset))
+        return self.apply(Pairs(offset))
 
     def sequences(self, *, final: bool = False) -> MapDataset:
         """Make one sample of every whole episode, for example to `pack` them. See `penstock.plan.Sequences`.
@@ -576,39 +572,37 @@ class EpisodeDataset:
             >>> sequences["rewards"].tolist(), sequences["mask"].tolist()
             ([[1, 2], [3, 0]], [[True, True], [True, False]])
         """
-        return self.sample_with(Sequences(final))
+        return self.apply(Sequences(final))
 
 
-def _source_chain(source: Source) -> tuple[str, ...]:
-    """The source that was opened, and the columns that were added to it."""
-    if isinstance(source, DerivedSource):
-        return *_source_chain(source.base), repr(source.column)
-    return (source_text(source),)
+def selection_of(data: EpisodeDataset) -> EpisodeSelection:
+    """Return the chosen episodes of a dataset, and how they were chosen."""
+    return data._selection  # pyright: ignore[reportPrivateUsage]  # the one way to what users do not need
 
 
-def _several(index: object) -> str:
-    """The argument of `take` for what was probably meant by an index that is not an integer."""
-    if not isinstance(index, slice):
-        return "[0, 2]"
-    cut = cast("slice[Any, Any, Any]", index)
-    ends = [cut.start, cut.stop] if cut.step is None else [cut.start, cut.stop, cut.step]
-    return f"range(len(data))[{':'.join('' if end is None else repr(end) for end in ends)}]"
+def _cut(
+    selection: EpisodeSelection, transform: SampleTransform, stages: tuple[ColumnFunction, ...] = ()
+) -> PlannedSamples:
+    """Cut episodes into samples, and apply the functions that belong to the transform."""
+    origin = _Cut(selection, transform, stages)
+    return PlannedSamples([selection.source], transform.plan(selection.episodes), stages, origin)
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """The episodes and the transform of a dataset."""
+    """The episodes, the transform and its functions, of which samples were made."""
 
-    episodes: EpisodeDataset
+    selection: EpisodeSelection
     transform: SampleTransform
+    stages: tuple[ColumnFunction, ...]
 
     @property
     def chain(self) -> tuple[str, ...]:
-        return *self.episodes.chain, step_text(self.transform)
+        return *self.selection.chain, step_text(self.transform), *map(repr, self.stages)
 
-    def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
-        earlier = self.episodes.as_of(episodes[0])
-        return None if earlier is None else earlier.sample_with(self.transform)
+    def as_of(self, episodes: Sequence[int]) -> PlannedSamples | None:
+        earlier = self.selection.as_of(episodes[0])
+        return None if earlier is None else _cut(earlier, self.transform, self.stages)
 
-    def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
+    def remade(self, make: Callable[[object], PlannedSamples | None]) -> PlannedSamples | None:
         return make(self)

@@ -24,8 +24,8 @@ from penstock.core.spec import Spec
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.derived_values import DerivedValues
 from penstock.files.remote import Wanted
-from penstock.formats.base.overlay import OverlaySource
 from penstock.formats.base.source import Source
+from penstock.formats.base.state import OverlaySource
 from penstock.plan.base import chained
 
 

@@ -162,7 +162,7 @@ class EpisodeFunction:
         >>> import numpy as np, penstock
         >>> squares = EpisodeFunction(lambda rows: rows["rewards"] ** 2, {"rewards": ("step",)})
         >>> data = penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[2, 1]).with_column("squares", squares)
-        >>> data.samples()[:]["squares"].tolist()
+        >>> data.steps()[:]["squares"].tolist()
         [0.0, 1.0, 4.0]
     """
 

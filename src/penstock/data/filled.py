@@ -12,9 +12,9 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
-from penstock.formats.base.overlay import OverlaySource
 from penstock.formats.base.pieces import expand
 from penstock.formats.base.source import Source, check_values
+from penstock.formats.base.state import OverlaySource
 from penstock.plan.base import chained
 
 

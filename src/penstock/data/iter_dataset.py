@@ -26,28 +26,32 @@ from penstock.core.blocks import BlockIterator, BlockOrigin, IteratorState, conc
 from penstock.core.columns import Columns
 from penstock.core.html import page, steps
 from penstock.data.function_digest import FunctionDigest
+from penstock.data.loadable import Loadable
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.names import name_of
+from penstock.data.sample_blocks import SampleBlocks, check_batches
 from penstock.data.stream_items import Overlong, PackOptions, Positions
 from penstock.data.stream_pack import StreamPack
 from penstock.errors import PlanError, SpecError, StateError
 from penstock.plan.base import chained
 
 
-class IterDataset:
+class IterDataset(Loadable):
     """Iterable blocks of columns, with stages that may change the number of rows. It has no length and no index.
 
-    `MapDataset.iterate` makes one. Each `iter()` starts from the beginning. The iterator has `state_dict` and
+    `IterDataset.of` makes one of samples. Each `iter()` starts from the beginning. The iterator has `state_dict` and
     `load_state_dict`.
 
     Args:
         origin: Makes a new iterator over the blocks, and has a fingerprint.
         chain: The source and the stages, in order, as text. The default is the `repr` of `origin`.
-        endless: Whether the blocks have no end, as in `iterate(epochs=None)`. The default is False.
+        endless: Whether the blocks have no end, as with `epochs=None`. The default is False.
 
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-        >>> even = data.samples().iterate(4).filter(lambda columns: columns["rewards"] % 2 == 0).rebatch(2)
+        >>> blocks = penstock.IterDataset.of(data.steps(), 4)
+        >>> even = blocks.filter(lambda columns: columns["rewards"] % 2 == 0).rebatch(2)
         >>> [block["rewards"].tolist() for block in even]
         [[0.0, 2.0], [4.0]]
     """
@@ -56,6 +60,41 @@ class IterDataset:
         self._origin = origin
         self.endless = endless
         self.chain = tuple(chain) or (repr(origin),)
+
+    @classmethod
+    def of(
+        cls,
+        samples: MapDataset,
+        batch_size: int,
+        *,
+        epochs: int | None = 1,
+        drop_last: bool = False,
+        allow_empty: bool = False,
+    ) -> IterDataset:
+        """Iterate over blocks of samples.
+
+        Args:
+            samples: The samples.
+            batch_size: Samples of a block, at least 1.
+            epochs: Number of epochs, or None for endless iteration. The default is 1.
+            drop_last: Whether to drop a short last block of an epoch. The default is False.
+            allow_empty: Whether to allow epochs without a block. The default is False.
+
+        Raises:
+            ArgumentError: `samples` is no `MapDataset`.
+            PlanError: `batch_size` is below 1, or no epoch has a block. The message has the reason.
+
+        Example:
+            >>> import penstock
+            >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3])
+            >>> [block["x"].tolist() for block in penstock.IterDataset.of(data.steps(), 2)]
+            [[1, 2], [3]]
+        """
+        planned = planned_samples(samples)
+        blocks = SampleBlocks(planned, batch_size, epochs, drop_last)
+        if not allow_empty:
+            check_batches(planned.plan, batch_size, drop_last=drop_last)
+        return cls(blocks, (*planned.chain, f"blocks of {batch_size}"), endless=epochs is None)
 
     def __repr__(self) -> str:
         return f"IterDataset(chain={' > '.join(self.chain)})"
@@ -87,7 +126,7 @@ class IterDataset:
 
         Example:
             >>> import penstock
-            >>> blocks = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().iterate(3)
+            >>> blocks = penstock.IterDataset.of(penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps(), 3)
             >>> next(iter(blocks.filter(lambda columns: columns["x"] > 1)))["x"].tolist()
             [2, 3]
         """
@@ -103,7 +142,7 @@ class IterDataset:
 
         Example:
             >>> import penstock
-            >>> blocks = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().iterate(2)
+            >>> blocks = penstock.IterDataset.of(penstock.from_arrays({"x": [1, 2]}, lengths=[2]).steps(), 2)
             >>> next(iter(blocks.flat_map(lambda columns: {"x": columns["x"].repeat(2)})))["x"].tolist()
             [1, 1, 2, 2]
         """
@@ -123,7 +162,7 @@ class IterDataset:
 
         Example:
             >>> import penstock
-            >>> blocks = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().iterate(1)
+            >>> blocks = penstock.IterDataset.of(penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps(), 1)
             >>> [block["x"].tolist() for block in blocks.rebatch(2)]
             [[1, 2], [3]]
         """
@@ -185,8 +224,8 @@ class IterDataset:
         Example:
             >>> import penstock
             >>> words = penstock.Ragged.from_strings(["three", "ab", "c", "four"])
-            >>> data = penstock.from_arrays({"words": words}, lengths=[4]).samples()
-            >>> block = next(iter(data.iterate(4).pack(8)))
+            >>> data = penstock.from_arrays({"words": words}, lengths=[4]).steps()
+            >>> block = next(iter(penstock.IterDataset.of(data, 4).pack(8)))
             >>> block["segment_ids"].tolist()
             [[1, 1, 1, 1, 1, 2, 2, 3], [1, 1, 1, 1, 0, 0, 0, 0]]
 

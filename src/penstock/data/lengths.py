@@ -51,8 +51,8 @@ def read_lengths(path: str | os.PathLike[str], *, fingerprint: str | None = None
         >>> import tempfile, penstock
         >>> path = Path(tempfile.mkdtemp()) / "words.lengths"
         >>> words = penstock.Ragged.from_strings(["three", "ab"])
-        >>> data = penstock.from_arrays({"words": words}, lengths=[2]).samples()
-        >>> packs = list(data.iterate(2).pack(8, lengths=path))
+        >>> data = penstock.from_arrays({"words": words}, lengths=[2]).steps()
+        >>> packs = list(penstock.IterDataset.of(data, 2).pack(8, lengths=path))
         >>> read_lengths(path)["words"].tolist()
         [5, 2]
     """

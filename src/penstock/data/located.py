@@ -16,10 +16,10 @@ from typing import Any
 from penstock.core.damage import collected_damage, warn_damage
 from penstock.errors import DataError, FormatError, PenstockError, UnknownFormatError
 from penstock.files.listing import spread
+from penstock.formats.base.account import UnfinishedWork
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, available, folder_of, named, nothing_at, recognise
 from penstock.formats.base.source import Source
-from penstock.formats.base.unfinished import UnfinishedWork
 from penstock.formats.joined import JoinedSource
 from penstock.locations.location import Location, LocationLike
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -12,25 +11,18 @@ import numpy as np
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.html import page, steps, table
-from penstock.core.selection import Selection
+from penstock.core.other_names import SAMPLES, OtherNames
 from penstock.core.text import counted
-from penstock.data.fetch import Empty, Fetch
 from penstock.data.function_digest import FunctionDigest
-from penstock.data.iter_dataset import IterDataset
-from penstock.data.map_function import ColumnFunction, MapFn, Mapped
-from penstock.data.names import source_text
-from penstock.data.origin import DatasetOrigin, DerivedOrigin
+from penstock.data.loadable import Loadable
+from penstock.data.map_function import MapFn, Mapped
 from penstock.data.plan_picture import PlanPicture, upcoming
+from penstock.data.planned_samples import PlannedSamples
 from penstock.data.relabel import GoalChoice, Relabelled
-from penstock.data.sample_blocks import SampleBlocks, check_batches
 from penstock.data.scan import By, WeightFn, sample_weights, scan
 from penstock.errors import ArgumentError, PlanError, SpecError
-from penstock.files.remote import Wanted
-from penstock.formats.base.source import Source
-from penstock.plan.base import Plan, chained
-from penstock.plan.batched import Batches
+from penstock.plan.epoch_length import EpochLength
 from penstock.plan.goals import Goals, Strategy
-from penstock.plan.nominal import Nominal
 from penstock.plan.outputs import MarkKind
 from penstock.plan.pack import Pack
 from penstock.plan.packing.index import Keep
@@ -38,29 +30,30 @@ from penstock.plan.packing.rule import Flush, Method, Overlong
 from penstock.plan.ramp import Ramp
 from penstock.plan.repeat import Repeat
 from penstock.plan.row_numbers import RowNumbers
-from penstock.plan.select import Select, Take
+from penstock.plan.select import Select, Take, rows_of_mask
 from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
 from penstock.plan.transform import PlanTransform, require_transform
 from penstock.plan.weighted import Draw, Weighted
+from penstock.plan.where import evaluate
 
 LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never ends has 2^62
 
 
-class MapDataset:
+class MapDataset(OtherNames, Loadable):
     """Samples with a length and random access. `plan` selects rows, and `sources` have the values.
 
-    `ds[5]` is one record, a nested dict. `ds[2:9]` and `ds[[3, 1, 4]]` are `Columns` with one row for each sample, in
-    the requested order. `batch` does the same for an int64 array and accepts positions beyond the first epoch: position
-    `k` is sample `k % len` of epoch `k // len`.
+    `samples[5]` is one record, a nested dict. `samples[2:9]` and `samples[[3, 1, 4]]` are `Columns` with one row for
+    each sample, in the requested order. `loader` has batches of all epochs.
 
     A dataset is immutable. Every method that changes the order returns another dataset. Reading is thread-safe.
 
     Args:
+        samples: The planned samples.
+
+    Attributes:
+        plan: The order, and the rows of each sample.
         sources: Opened datasets, in the order in which the plan numbers them.
-        plan: Selects the rows of each sample.
-        maps: Functions to apply to each batch, in order. The default is none.
-        origin: How to rebuild the dataset over fewer episodes. The default is None: it cannot be rebuilt.
 
     Example:
         >>> import numpy as np, penstock
@@ -70,41 +63,24 @@ class MapDataset:
         (4, [[0.0, 1.0], [4.0, 5.0]])
     """
 
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        plan: Plan,
-        maps: Sequence[ColumnFunction] = (),
-        origin: DatasetOrigin | None = None,
-    ) -> None:
-        self.sources = tuple(sources)
-        self.plan = plan
-        self.maps = tuple(maps)
-        self._origin = origin
-        self._fetch = Fetch(self.sources, plan)
+    _other_names = SAMPLES
+
+    def __init__(self, samples: PlannedSamples) -> None:
+        self._samples = samples
+        self.plan = samples.plan
+        self.sources = samples.sources
 
     def __len__(self) -> int:
-        return len(self.plan)
+        return len(self._samples)
 
     def __repr__(self) -> str:
-        return f"MapDataset({len(self)} samples, columns={list(self._outputs)}, chain={' > '.join(self.chain)})"
+        chain = " > ".join(self._samples.chain)
+        return f"MapDataset({len(self)} samples, columns={list(self._samples.outputs)}, chain={chain})"
 
     def _repr_html_(self) -> str:
-        rows = [(name, column) for name, column in self._outputs.items()]
-        return page("MapDataset", counted(len(self), "sample"), steps(self.chain), table(("output", "from"), rows))
-
-    @property
-    def _outputs(self) -> dict[str, str]:
-        """What each output is read or derived from. Functions may change them."""
-        derived = {mark.name: f"({mark.kind})" for mark in self.plan.marks}
-        return {read.name: read.column for read in self.plan.reads} | derived
-
-    @property
-    def chain(self) -> tuple[str, ...]:
-        """The source, and the transforms and functions that were applied, in order, as text."""
-        if self._origin is None:
-            return (" + ".join(map(source_text, self.sources)), type(self.plan).__name__)
-        return self._origin.chain
+        rows = [(name, column) for name, column in self._samples.outputs.items()]
+        chain = steps(self._samples.chain)
+        return page("MapDataset", counted(len(self), "sample"), chain, table(("output", "from"), rows))
 
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
@@ -124,16 +100,16 @@ class MapDataset:
             PlanError: The slice has more than 2^40 samples, as in an endless mix.
         """
         if isinstance(index, slice):
-            return self.batch(_positions(range(len(self))[index]))
-        asked = np.asarray(index)
-        if asked.size and asked.dtype.kind not in "iu":
+            return self._samples.at(_positions(range(len(self))[index]))
+        numbers = np.asarray(index)
+        if numbers.ndim > 1 or (numbers.size and numbers.dtype.kind not in "iu"):
             raise ArgumentError(f"expected integers or a slice, got {index!r}")
-        numbers = asked.astype(np.int64)
+        numbers = numbers.astype(np.int64)
         if numbers.size and not (-len(self) <= numbers.min() and numbers.max() < len(self)):
             why = f"; {self.plan.why_empty()}" if self.plan.empty else ""
             raise IndexError(f"expected positions within 0:{len(self)}, got {numbers.min()}:{numbers.max() + 1}{why}")
         numbers = np.where(numbers < 0, numbers + len(self), numbers)
-        return self.batch(numbers) if numbers.ndim else self.batch(numbers[None]).row(0)
+        return self._samples.at(numbers) if numbers.ndim else self._samples.at(numbers[None]).row(0)
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Read many records at once. PyTorch's `DataLoader` calls this method for map-style datasets."""
@@ -143,101 +119,13 @@ class MapDataset:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[i] for i in range(len(self)))
 
-    def batch(self, positions: IntArray) -> Columns:
-        """Read samples by position and apply the map functions.
-
-        Args:
-            positions: `[n]` int64, 0 or more. Positions continue through all epochs.
-
-        Returns:
-            Columns with `n` rows, in the order of `positions`. Cost: one call of the plan and one gather for each
-            column.
-
-        Raises:
-            PlanError: A position is negative, or the dataset is empty.
-            ArgumentError: `positions` is not an array of one axis.
-
-        Example:
-            >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"rewards": [5.0, 6.0, 7.0]}, lengths=[3]).samples()
-            >>> data.batch(np.array([2, 3]))["rewards"].tolist()
-            [7.0, 5.0]
-        """
-        positions = np.asarray(positions, np.int64)
-        if positions.ndim != 1:
-            hint = "penstock.Loader(data, batch_size=4) loads batches of 4"
-            raise ArgumentError(f"expected a list of positions, got {positions.tolist()}; {hint}")
-        return self.mapped(self.read(self.resolve(positions)), positions)
-
-    def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
-        """Plan samples without reading them.
-
-        Args:
-            positions: `[n]` int64, 0 or more.
-
-        Returns:
-            One selection of rows for each view of the plan.
-
-        Raises:
-            PlanError: A position is negative, or the dataset is empty.
-        """
-        if len(positions) and self.plan.empty:
-            raise PlanError(f"expected a dataset with samples, got an empty one: {self.plan.why_empty()}")
-        return self.plan.resolve(positions)
-
-    def read(self, selections: Sequence[Selection], empty: Empty = np.empty) -> Columns:
-        """Read selections without applying the map functions.
-
-        Args:
-            selections: Output of `resolve`.
-            empty: Allocates each output array, `empty(shape, dtype)`. The default is `numpy.empty`.
-        """
-        return self._fetch(selections, empty)
-
-    def remote_ranges(self, selections: Sequence[Selection]) -> list[Wanted]:
-        """Return the bytes behind URLs that `read` would fetch, as far as the formats know them in advance.
-
-        Args:
-            selections: Output of `resolve`.
-        """
-        return self._fetch.remote_ranges(selections)
-
-    def ranges_by_column(self, selections: Sequence[Selection]) -> Iterator[tuple[int, str, list[Wanted]]]:
-        """Yield the output of `remote_ranges` in parts: number of the source, name of the column, and its bytes.
-
-        Args:
-            selections: Output of `resolve`.
-        """
-        return self._fetch.ranges_by_column(selections)
-
-    def mapped(self, columns: Columns, positions: IntArray) -> Columns:
-        """Apply the map functions to columns.
-
-        Args:
-            columns: Output of `read`, `n` rows, to which nothing else refers: the first function may overwrite them.
-            positions: `[n]` int64 position of each row.
-        """
-        for number, fn in enumerate(self.maps):
-            if number == 0 and isinstance(fn, Mapped):
-                columns = fn.overwrite(columns, positions)
-            else:
-                columns = fn(columns, positions)
-        return columns
-
-    def row_bytes(self) -> int:
-        """Return the approximate size of one sample in bytes, before the map functions."""
-        return self._fetch.row_bytes()
-
     @property
     def fingerprint(self) -> str:
         """SHA-256 hex digest of the data, the plan and the map functions.
 
         Warns once (`FingerprintWarning`) if a function refers to values that the digest cannot cover.
         """
-        digest = self.plan.fingerprint
-        for stage in self.maps:
-            digest = chained(digest, stage.fingerprint)
-        return digest
+        return self._samples.fingerprint
 
     def apply(self, transform: PlanTransform) -> MapDataset:
         """Apply a transform to the order.
@@ -251,39 +139,13 @@ class MapDataset:
 
         Example:
             >>> import penstock
-            >>> data = penstock.from_arrays({"rewards": [5.0, 6.0]}, lengths=[2]).samples()
+            >>> data = penstock.from_arrays({"rewards": [5.0, 6.0]}, lengths=[2]).steps()
             >>> len(data.apply(penstock.Repeat(3)))
             6
         """
         hint = "map() applies a function to the columns"
         require_transform(transform, PlanTransform, "of the order, such as Shuffle", hint)
-        origin = DerivedOrigin(self, transform, partial(MapDataset.apply, transform=transform))
-        return MapDataset(self.sources, transform.reorder(self.plan), self.maps, origin)
-
-    def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
-        """Return this dataset as it was when its sources had fewer episodes, with the same transforms.
-
-        Args:
-            episodes: Number of episodes that each source had then.
-
-        Returns:
-            The earlier dataset, or None if a source does not know its earlier fingerprint.
-
-        Raises:
-            StateError: A source has fewer episodes now.
-        """
-        return None if self._origin is None else self._origin.as_of(episodes)
-
-    def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
-        """Return this dataset over another root, with the same transforms and functions.
-
-        Args:
-            make: Called with the origin of the root, the samples of episodes or a mix; returns the new root, or None.
-
-        Returns:
-            The new dataset, or None if `make` returns None or a transform fits only these samples.
-        """
-        return None if self._origin is None else self._origin.remade(make)
+        return MapDataset(self._samples.reordered(transform))
 
     def shuffle(self, seed: int = 0, *, block: int | None = None, pool: int | None = None) -> MapDataset:
         """Shuffle the samples, in a new order every epoch. See `penstock.plan.Shuffle`.
@@ -298,7 +160,7 @@ class MapDataset:
 
         Example:
             >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).samples()
+            >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).steps()
             >>> sorted(data.shuffle(seed=0)[:]["rewards"].tolist())
             [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
         """
@@ -315,13 +177,13 @@ class MapDataset:
 
         Example:
             >>> import penstock
-            >>> penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().repeat(2)[:]["x"].tolist()
+            >>> penstock.from_arrays({"x": [1, 2]}, lengths=[2]).steps().repeat(2)[:]["x"].tolist()
             [1, 2, 1, 2]
         """
         return self.apply(Repeat(times))
 
-    def nominal(self, epoch_length: int) -> MapDataset:
-        """Set a fixed epoch length. Each epoch continues where the last one ended. See `penstock.plan.Nominal`.
+    def with_epoch_length(self, epoch_length: int) -> MapDataset:
+        """Set a fixed epoch length. Each epoch continues where the last one ended. See `penstock.plan.EpochLength`.
 
         Args:
             epoch_length: Samples of an epoch, at least 1.
@@ -331,11 +193,12 @@ class MapDataset:
 
         Example:
             >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().nominal(2)
-            >>> len(data), data.batch(np.arange(4))["x"].tolist()
-            (2, [1, 2, 3, 1])
+            >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps().with_epoch_length(2)
+            >>> loader = data.loader(batch_size=2)
+            >>> [batch["x"].tolist() for _ in range(2) for batch in loader]
+            [[1, 2], [3, 1]]
         """
-        return self.apply(Nominal(epoch_length))
+        return self.apply(EpochLength(epoch_length))
 
     def shard(self, index: int, count: int) -> MapDataset:
         """Keep every `count`-th sample, starting with sample `index`. See `penstock.plan.Shard`.
@@ -349,12 +212,12 @@ class MapDataset:
 
         Example:
             >>> import penstock
-            >>> penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().shard(0, 2)[:]["x"].tolist()
+            >>> penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps().shard(0, 2)[:]["x"].tolist()
             [1, 3]
         """
         return self.apply(Shard(index, count))
 
-    def select(self, *columns: str) -> MapDataset:
+    def select_columns(self, *columns: str) -> MapDataset:
         """Keep only some columns. The other columns are not read. Derived outputs, such as masks, stay.
 
         Args:
@@ -365,8 +228,8 @@ class MapDataset:
 
         Example:
             >>> import penstock
-            >>> data = penstock.from_arrays({"rewards": [1.0], "actions": [0]}, lengths=[1]).samples()
-            >>> list(data.select("actions")[:])
+            >>> data = penstock.from_arrays({"rewards": [1.0], "actions": [0]}, lengths=[1]).steps()
+            >>> list(data.select_columns("actions")[:])
             ['actions']
         """
         return self.apply(Select(columns))
@@ -397,33 +260,45 @@ class MapDataset:
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
-            >>> data.samples().with_row_numbers()[:]["timesteps"].tolist()
+            >>> data.steps().with_row_numbers()[:]["timesteps"].tolist()
             [0, 1, 0, 1, 2]
         """
         return self.apply(RowNumbers(step, episode, source, of))
 
-    def where(self, condition: Callable[[Columns], BoolArray], *, progress: bool | None = None) -> MapDataset:
+    def filter(
+        self,
+        condition: str | Callable[[Columns], BoolArray] | Sequence[bool] | BoolArray,
+        *,
+        progress: bool | None = None,
+    ) -> MapDataset:
         """Keep the samples whose values meet a condition.
 
         The first epoch is scanned once. The result has an exact length and can be shuffled, mixed and packed. Shuffle
         afterwards: every epoch has the order of the first.
 
         Args:
-            condition: Called with the columns of a block of `n` samples; returns `[n]` bool. Only the columns that it
-                uses are read, unless functions were mapped.
+            condition: An expression over columns with one number for each sample, such as `"rewards > 0 and not done"`;
+                a function that is called with the columns of a block of `n` samples and returns `[n]` bool; or a mask,
+                one bool for each sample. Only the columns that it uses are read, unless functions were mapped.
             progress: Whether to show a progress bar. The default is None: on a terminal.
 
         Raises:
-            PlanError: Epochs have different samples, as in a mix.
+            PlanError: Epochs have different samples, as in a mix, or the expression has an unknown column.
             SpecError: The condition returns another dtype or shape.
 
         Example:
             >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-            >>> data.samples().where(lambda columns: columns["rewards"] > 3)[:]["rewards"].tolist()
+            >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).steps()
+            >>> data.filter("rewards > 3")[:]["rewards"].tolist()
             [4.0, 5.0]
+            >>> data.filter(lambda columns: columns["rewards"] % 2 == 0)[:]["rewards"].tolist()
+            [0.0, 2.0, 4.0]
         """
-        keep = scan(self, lambda columns: _kept(condition, columns), "where", progress)
+        if isinstance(condition, str):
+            return self.filter(lambda columns: evaluate(condition, columns), progress=progress)
+        if not callable(condition):
+            return self.apply(Take(rows_of_mask(condition, len(self), "sample")))
+        keep = scan(self._samples, lambda columns: _kept(condition(columns), columns.n), "filter", progress)
         return self.apply(Take(np.flatnonzero(keep)))
 
     def weighted(
@@ -441,7 +316,7 @@ class MapDataset:
 
         With `draw="systematic"`, each sample has had its share of the draws at any time, to within 1.0 to 1.4 draws for
         most weights (`plan.bound`). Draws continue through all epochs, so samples with small weights get their turn in
-        a later epoch. Shuffle afterwards. `where` keeps only some samples, for example of the best episodes.
+        a later epoch. Shuffle afterwards. `filter` keeps only some samples, for example of the best episodes.
 
         Args:
             weights: Numbers of 0 or more in any scale: an array `[n]` for `n` samples, the name of a column with one
@@ -468,12 +343,12 @@ class MapDataset:
 
         Example:
             >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"advantages": [0.0, 1.0, 2.0]}, lengths=[3]).samples()
+            >>> data = penstock.from_arrays({"advantages": [0.0, 1.0, 2.0]}, lengths=[3]).steps()
             >>> draws = data.weighted("advantages", lambda a: np.exp2(a), epoch_length=7)
             >>> sorted(draws[:]["advantages"].tolist())
             [0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]
         """
-        sampling = sample_weights(self, weights, fn, by, progress)
+        sampling = sample_weights(self._samples, weights, fn, by, progress)
         return self.apply(Weighted(sampling, draw, seed, epoch_length))
 
     def pack(
@@ -534,9 +409,9 @@ class MapDataset:
             >>> len(packs), sorted(packs[:]["segment_ids"].sum(axis=1).tolist())
             (2, [3, 8])
         """
-        if self.maps:
+        if functions := list(self._samples.maps):
             raise PlanError(
-                f"expected a dataset without functions to pack, got {list(self.maps)}; map the packs instead, or use "
+                f"expected a dataset without functions to pack, got {functions}; map the packs instead, or use "
                 "penstock.measure for a function that changes lengths"
             )
         transform = Pack(
@@ -566,7 +441,7 @@ class MapDataset:
 
         Example:
             >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"x": np.arange(3.0)}, lengths=[3]).samples()
+            >>> data = penstock.from_arrays({"x": np.arange(3.0)}, lengths=[3]).steps()
             >>> data.map(lambda columns: {"x": columns["x"] * 2})[:]["x"].tolist()
             [0.0, 2.0, 4.0]
 
@@ -576,43 +451,7 @@ class MapDataset:
             >>> one.fingerprint == other.fingerprint
             False
         """
-        return _with_function(self, Mapped.of(fn, seed, version))
-
-    def batches(
-        self,
-        size: Ramp | None = None,
-        *,
-        tokens: Ramp | None = None,
-        multiple: int = 1,
-        sort: bool = True,
-        window: int = 65536,
-        seed: int = 0,
-    ) -> MapDataset:
-        """Plan batches of similar length, for `Loader(dataset)`. See `penstock.plan.Batches`.
-
-        Call it last, after `shuffle`, `mix` and `pack`; `map` may follow. Whole episodes (`sequences`) are padded to
-        the longest of their batch.
-
-        Args:
-            size: Most samples of a batch over all ranks, at least 1, or a ramp such as `[(0, 64), (10_000, 256)]`:
-                batches of 64 before position 10,000 and of 256 after. The default is None: no limit.
-            tokens: Most places of a batch over all ranks with its padding, at least 1, or a ramp. The default is None:
-                no limit.
-            multiple: Batches are padded to a width that is a multiple of this. The default is 1.
-            sort: Whether to sort by length, and shuffle the batches. False keeps the order. The default is True.
-            window: Samples that are sorted together, at least 1. The default is 65536.
-            seed: Seed of the order of batches. The default is 0.
-
-        Raises:
-            PlanError: Neither `size` nor `tokens` is given, or one is out of range.
-
-        Example:
-            >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"x": np.arange(12)}, lengths=[1, 5, 2, 4]).sequences()
-            >>> sorted(batch["x"].shape for batch in penstock.Loader(data.batches(tokens=10)))
-            [(2, 2), (2, 5)]
-        """
-        return self.apply(Batches(size, tokens, multiple, sort, window, seed))
+        return MapDataset(self._samples.through(Mapped.of(fn, seed, version)))
 
     def goals(
         self,
@@ -629,7 +468,7 @@ class MapDataset:
         """Draw a goal for each sample, from the states of a column (hindsight goals). See `penstock.plan.Goals`.
 
         The goals of an epoch are a function of seed and position, and another epoch has other goals. Call it after
-        `samples`, `windows` or `pairs` and their filters and orders, and before `map`, `pack` and `mix`.
+        `steps`, `windows` or `pairs` and their filters and orders, and before `map`, `pack` and `mix`.
 
         Args:
             strategy: `"future"` (a later state of the episode), `"final"` (its last state), `"episode"` (any of its
@@ -654,17 +493,18 @@ class MapDataset:
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"observations": np.arange(11), "actions": np.arange(9)}, lengths=[4, 5])
-            >>> batch = data.samples().goals("future", seed=1)[:]
+            >>> batch = data.steps().goals("future", seed=1)[:]
             >>> bool((batch["goal"] > batch["observations"]).all())
             True
         """
-        if self.maps:
-            raise PlanError(f"expected a dataset without functions to draw goals for, got {list(self.maps)}; map later")
+        if functions := list(self._samples.maps):
+            raise PlanError(f"expected a dataset without functions to draw goals for, got {functions}; map later")
         for source in self.sources:
             for each in filter(None, (column, original)):
                 if each in source.spec and source.spec[each].kind == "ragged":
                     raise PlanError(f"expected a column of arrays of one shape to draw goals from, got ragged {each!r}")
-        return _with_goals(self, Goals(strategy, column, original, k, p, offset, name, seed))
+        goals = Goals(strategy, column, original, k, p, offset, name, seed)
+        return MapDataset(self._samples.reordered(goals, () if original is None else (GoalChoice(name),)))
 
     def relabel(self, fn: MapFn, *, goal: str = "goal", version: str | int | None = None) -> MapDataset:
         """Compute columns again from the state and the goal, such as rewards and terminations.
@@ -683,12 +523,13 @@ class MapDataset:
         Example:
             >>> import numpy as np, penstock
             >>> columns = {"observations": np.arange(4.0), "rewards": np.zeros(3)}
-            >>> samples = penstock.from_arrays(columns, lengths=[3]).samples(next_observations=True)
+            >>> samples = penstock.from_arrays(columns, lengths=[3]).transitions()
             >>> reached = lambda c: {"rewards": (c["next_observations"] == c["goal"]).astype(float)}
             >>> samples.goals("final").relabel(reached)[:]["rewards"].tolist()
             [0.0, 0.0, 1.0]
         """
-        return _with_function(self, Relabelled(fn, None, version, goal, digest=FunctionDigest.of(fn, version)))
+        function = Relabelled(fn, None, version, goal, digest=FunctionDigest.of(fn, version))
+        return MapDataset(self._samples.through(function))
 
     def show(self, batch_size: int | None = None, *, batches: int = 16, position: int = 0) -> PlanPicture:
         """Show what a loader will serve, before it serves it: batches, layout, mixing, shares of a mix.
@@ -696,7 +537,7 @@ class MapDataset:
         No data are read.
 
         Args:
-            batch_size: Samples of a batch, at least 1. Not allowed if `batches()` plans them. The default is None: 64.
+            batch_size: Samples of a batch, at least 1. Not allowed if `Batches` plans them. The default is None: 64.
             batches: Most batches to show, at least 1. The default is 16.
             position: First position, 0 or more. The default is 0.
 
@@ -714,60 +555,22 @@ class MapDataset:
             25 % of the places are padding
             no two sequences of the epoch are from one episode
         """
-        return PlanPicture.of(self, *upcoming(self.plan, batch_size, batches, position))
-
-    def iterate(
-        self, batch_size: int, *, epochs: int | None = 1, drop_last: bool = False, allow_empty: bool = False
-    ) -> IterDataset:
-        """Iterate over blocks of samples.
-
-        An `IterDataset` has `filter`, `flat_map`, `rebatch` and `pack`, but no length and no index.
-
-        Args:
-            batch_size: Samples of a block, at least 1.
-            epochs: Number of epochs, or None for endless iteration. The default is 1.
-            drop_last: Whether to drop a short last block of an epoch. The default is False.
-            allow_empty: Whether to allow epochs without a block. The default is False.
-
-        Raises:
-            PlanError: `batch_size` is below 1, or no epoch has a block. The message has the reason.
-
-        Example:
-            >>> import penstock
-            >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples()
-            >>> [block["x"].tolist() for block in data.iterate(2)]
-            [[1, 2], [3]]
-        """
-        walk = SampleBlocks(self, batch_size, epochs, drop_last)
-        if not allow_empty:
-            check_batches(self.plan, batch_size, drop_last=drop_last)
-        return IterDataset(walk, (*self.chain, f"iterate({batch_size})"), endless=epochs is None)
+        return PlanPicture.of(self._samples, *upcoming(self.plan, batch_size, batches, position))
 
 
-def _with_function(dataset: MapDataset, stage: Mapped) -> MapDataset:
-    origin = DerivedOrigin(dataset, stage, partial(_with_function, stage=stage))
-    return MapDataset(dataset.sources, dataset.plan, (*dataset.maps, stage), origin)
-
-
-def _with_goals(dataset: MapDataset, goals: Goals) -> MapDataset:
-    stages = () if goals.original is None else (GoalChoice(goals.name),)
-    origin = DerivedOrigin(dataset, goals, partial(_with_goals, goals=goals))
-    return MapDataset(dataset.sources, goals.reorder(dataset.plan), (*dataset.maps, *stages), origin)
-
-
-def _kept(condition: Callable[[Columns], BoolArray], columns: Columns) -> BoolArray:
-    keep = np.asarray(condition(columns))
-    if keep.dtype != np.bool_ or keep.shape != (columns.n,):
-        raise SpecError(f"expected a condition of {columns.n} bools, got {keep.dtype}{list(keep.shape)}")
+def _kept(condition: object, n: int) -> BoolArray:
+    keep = np.asarray(condition)
+    if keep.dtype != np.bool_ or keep.shape != (n,):
+        raise SpecError(f"expected a condition of {n} bools, got {keep.dtype}{list(keep.shape)}")
     return keep
 
 
-def require_samples(dataset: object) -> None:
-    """Raise `ArgumentError` unless an argument is a `MapDataset`."""
+def planned_samples(dataset: object) -> PlannedSamples:
+    """Return the planned samples of a `MapDataset`. Raises `ArgumentError` for anything else."""
     if isinstance(dataset, MapDataset):
-        return
+        return dataset._samples  # pyright: ignore[reportPrivateUsage]  # the one way to what users do not need
     name = type(dataset).__name__
-    hint = "make samples of its episodes first, with samples(), windows(16), pairs() or sequences()"
+    hint = "make samples of its episodes first, with steps(), windows(16), pairs() or sequences()"
     if name in ("Replay", "ReplayBatches"):
         hint = "its samples change while they are drawn; replay.batches(256) has batches, offline= mixes a dataset in"
     elif name != "EpisodeDataset":

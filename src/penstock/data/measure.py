@@ -25,7 +25,7 @@ from penstock.core.spec import Field, Spec
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.function_digest import FunctionDigest
 from penstock.data.lengths import LengthsFile, read_lengths
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.names import name_of
 from penstock.data.progress import tracked
 from penstock.errors import DataError, PlanError, SpecError
@@ -69,7 +69,7 @@ def measure(
 
     Example:
         >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"n": np.array([3, 1, 2])}, lengths=[3]).samples()
+        >>> data = penstock.from_arrays({"n": np.array([3, 1, 2])}, lengths=[3]).steps()
         >>> words = measure(data, lambda c: {"tokens": Ragged(np.repeat(c["n"], c["n"]), offsets_of(c["n"]))})
         >>> len(words), words.source.value_offsets("tokens").tolist()
         (3, [0, 3, 4, 6])
@@ -131,7 +131,7 @@ class _Records:
             yield low, np.stack([columns.ragged(path).lengths for path in ragged], axis=1)
 
     def _called(self, numbers: IntArray) -> Columns:
-        outputs = self.fn(self.dataset.batch(numbers))
+        outputs = self.fn(planned_samples(self.dataset).at(numbers))
         columns = outputs if isinstance(outputs, Columns) else Columns(outputs)
         if columns.n != len(numbers):
             raise SpecError(f"expected {len(numbers)} rows from {name_of(self.fn)}, got {columns.n}")

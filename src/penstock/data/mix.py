@@ -28,9 +28,10 @@ from penstock.core.arrays import IntArray
 from penstock.core.blocks import concatenated
 from penstock.core.columns import Columns
 from penstock.core.narrowing import is_mapping
-from penstock.data.map_dataset import MapDataset, require_samples
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.map_function import ColumnFunction
 from penstock.data.marks import part_of
+from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import PlanError, SpecError, StateError
 from penstock.plan.base import Plan
 from penstock.plan.mixed import ORIGIN, MixedPlan, MixPart
@@ -91,28 +92,20 @@ def mix(
 
     Example:
         >>> import numpy as np, penstock
-        >>> one = penstock.from_arrays({"x": np.zeros(60)}, lengths=[60]).samples()
-        >>> two = penstock.from_arrays({"x": np.ones(40)}, lengths=[40]).samples()
+        >>> one = penstock.from_arrays({"x": np.zeros(60)}, lengths=[60]).steps()
+        >>> two = penstock.from_arrays({"x": np.ones(40)}, lengths=[40]).steps()
         >>> both = mix({"zeros": one, "ones": two}, {"zeros": 0.7, "ones": 0.3})
         >>> len(both), int(both[:20]["x"].sum()), both[:4]["source"].tolist()
         (86, 6, [0, 1, 0, 0])
 
         A small dataset is read twice, then the other alone:
 
-        >>> few = penstock.from_arrays({"x": np.ones(5)}, lengths=[5]).samples()
+        >>> few = penstock.from_arrays({"x": np.ones(5)}, lengths=[5]).steps()
         >>> run = mix({"large": one, "small": few}, [1, 1], stop=40, max_repeats={"small": 2})
         >>> [int(run[lo : lo + 10]["x"].sum()) for lo in (0, 10, 20, 30)]
         [5, 5, 0, 0]
     """
     named = dict(datasets) if isinstance(datasets, Mapping) else {str(i): d for i, d in enumerate(datasets)}
-    parts = list(named.values())
-    for each in parts:
-        require_samples(each)
-    if not parts:
-        raise PlanError("expected at least one dataset to mix, got none")
-    given = [len(d) for d in parts] if weights is None else weights
-    changes = _changes(given, list(named), parts, unit)
-    course = MixSchedule.of(changes, [len(d) for d in parts], stop, _limits(max_repeats, named))
     options = {
         "weights": weights,
         "unit": unit,
@@ -121,10 +114,24 @@ def mix(
         "label": label,
         "union": union,
     }
+    return MapDataset(_mixed({name: planned_samples(each) for name, each in named.items()}, options))
+
+
+def _mixed(named: Mapping[str, PlannedSamples], options: Mapping[str, Any]) -> PlannedSamples:
+    """The mix of samples with the options of `mix`."""
+    parts = list(named.values())
+    if not parts:
+        raise PlanError("expected at least one dataset to mix, got none")
+    weights = [len(d) for d in parts] if options["weights"] is None else options["weights"]
+    changes = _changes(weights, list(named), parts, options["unit"])
+    limits = _limits(options["max_repeats"], named)
+    course = MixSchedule.of(changes, [len(d) for d in parts], options["stop"], limits)
     return _assembled(named, course, _Mix(named, options), [])
 
 
-def _assembled(named: Mapping[str, MapDataset], course: MixSchedule, origin: _Mix, begin: Sequence[int]) -> MapDataset:
+def _assembled(
+    named: Mapping[str, PlannedSamples], course: MixSchedule, origin: _Mix, begin: Sequence[int]
+) -> PlannedSamples:
     """The mix of datasets by a schedule. `begin` is how many samples each has given before."""
     parts = [MixPart(name, d.plan, len(d.sources)) for name, d in named.items()]
     mapped = any(d.maps for d in named.values())
@@ -137,7 +144,7 @@ def _assembled(named: Mapping[str, MapDataset], course: MixSchedule, origin: _Mi
         )
         stages = (_Routed(label, tuple(functions)),)
     sources = [source for d in named.values() for source in d.sources]
-    return MapDataset(sources, plan, stages, origin)
+    return PlannedSamples(sources, plan, stages, origin)
 
 
 def mix_below(plan: Plan) -> MixedPlan | None:
@@ -158,18 +165,18 @@ def position_in_mix(plan: Plan, position: int) -> int | None:
 
 
 def continued(
-    dataset: MapDataset,
+    samples: PlannedSamples,
     begin: Mapping[str, int],
     course: MixCourse | None = None,
-    change: Callable[[str, MapDataset], MapDataset] = lambda _, part: part,
-) -> MapDataset | None:
+    change: Callable[[str, PlannedSamples], PlannedSamples] = lambda _, part: part,
+) -> PlannedSamples | None:
     """Return a mix whose parts continue after their first samples."""
 
-    plan = mix_below(dataset.plan)
+    plan = mix_below(samples.plan)
     if plan is None:
         return None
 
-    def made(origin: object) -> MapDataset | None:
+    def made(origin: object) -> PlannedSamples | None:
         if not isinstance(origin, _Mix) or not begin.keys() <= origin.datasets.keys():
             return None
         names = origin.datasets if course is None else begin
@@ -183,7 +190,7 @@ def continued(
         schedule = MixSchedule.of(used.stretches, [len(d) for d in named.values()], used.stop, left)
         return _assembled(named, schedule, _Mix(named, options, tuple(counts)), counts)
 
-    return dataset.remade(made)
+    return samples.remade(made)
 
 
 @dataclass(frozen=True)
@@ -225,7 +232,7 @@ class MixCourse:
 
 
 def _changes(
-    schedule: Any, names: list[str], datasets: Sequence[MapDataset], unit: Unit
+    schedule: Any, names: list[str], datasets: Sequence[PlannedSamples], unit: Unit
 ) -> list[tuple[int, tuple[Fraction, ...]]]:
     """Shares of samples from each position on."""
     if unit not in ("samples", "packs", "steps", "tokens"):
@@ -240,7 +247,7 @@ def _changes(
     return changes
 
 
-def _limits(repeats: Repeats | None, datasets: Mapping[str, MapDataset]) -> list[int | None]:
+def _limits(repeats: Repeats | None, datasets: Mapping[str, PlannedSamples]) -> list[int | None]:
     """Most samples of each dataset in an epoch of the mix."""
     named = dict(repeats) if is_mapping(repeats) else dict.fromkeys(datasets, repeats)
     if unknown := set(named) - set(datasets):
@@ -263,7 +270,7 @@ def _passes(value: Any, name: str) -> Fraction:
 
 
 def _check_samples(
-    names: list[str], datasets: Sequence[MapDataset], changes: Sequence[tuple[int, tuple[Fraction, ...]]]
+    names: list[str], datasets: Sequence[PlannedSamples], changes: Sequence[tuple[int, tuple[Fraction, ...]]]
 ) -> None:
     for i, (name, dataset) in enumerate(zip(names, datasets, strict=True)):
         if any(shares[i] for _, shares in changes) and dataset.plan.empty:
@@ -357,7 +364,7 @@ def _without(columns: Columns, names: Collection[str]) -> Columns:
 class _Mix:
     """The datasets and options of a mix. `begin` is how many samples each has given before, in a continued mix."""
 
-    datasets: Mapping[str, MapDataset]
+    datasets: Mapping[str, PlannedSamples]
     options: Mapping[str, Any]
     begin: tuple[int, ...] = ()
 
@@ -366,17 +373,17 @@ class _Mix:
         parts = ", ".join(f"{name}: {' > '.join(dataset.chain)}" for name, dataset in self.datasets.items())
         return (f"mix({parts})",)
 
-    def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
+    def as_of(self, episodes: Sequence[int]) -> PlannedSamples | None:
         if any(self.begin):  # counts of samples say nothing of other extents
             return None
-        earlier: dict[str, MapDataset] = {}
+        earlier: dict[str, PlannedSamples] = {}
         for name, dataset in self.datasets.items():
             mine, episodes = episodes[: len(dataset.sources)], episodes[len(dataset.sources) :]
             current = dataset.as_of(mine)
             if current is None:
                 return None
             earlier[name] = current
-        return mix(earlier, **self.options)
+        return _mixed(earlier, self.options)
 
-    def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
+    def remade(self, make: Callable[[object], PlannedSamples | None]) -> PlannedSamples | None:
         return make(self)

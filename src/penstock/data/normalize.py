@@ -158,7 +158,7 @@ def normalize(
         >>> import penstock
         >>> data = penstock.from_arrays({"x": [0.0, 2.0, 4.0]}, lengths=[3])
         >>> scale = penstock.normalize(penstock.statistics(data), ["x"], "min_max")
-        >>> data.samples().map(scale)[:]["x"].tolist()
+        >>> data.steps().map(scale)[:]["x"].tolist()
         [-1.0, 0.0, 1.0]
     """
     if isinstance(columns, str):

@@ -56,7 +56,7 @@ def open(
         >>> recorded = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0, 3.0, 4.0]}, lengths=[2, 3])
         >>> report = penstock.convert(recorded, f"{folder}/demo")
         >>> data = penstock.open(f"{folder}/demo")
-        >>> len(data), data.steps, data[1].rewards.tolist()
+        >>> len(data), data.total_steps, data[1].rewards.tolist()
         (2, 5, [2.0, 3.0, 4.0])
 
         Data of an unknown format is an error:

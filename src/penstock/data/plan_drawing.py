@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.core.html import Markup, caption, page, steps
 from penstock.core.svg import WIDE, ChartLine, cells, chart, color, drawing, label, tint
-
-if TYPE_CHECKING:
-    from penstock.data.plan_picture import PlanPicture
+from penstock.data.plan_figures import PlanFigures
 
 By = Literal["part", "episode"]
 MOST_COLUMNS = 256  # samples of a batch that are drawn
@@ -36,13 +34,13 @@ class BatchGrid:
     columns: int
 
     @classmethod
-    def of(cls, picture: PlanPicture) -> BatchGrid:
+    def of(cls, picture: PlanFigures) -> BatchGrid:
         """Return the grid of a picture."""
         columns = min(int(np.diff(picture.edges).max()), MOST_COLUMNS)
         return cls(min(len(picture.edges) - 1, max(MOST_CELLS // columns, 1)), columns)
 
 
-def batches_drawing(picture: PlanPicture, by: By, width: float = WIDE) -> Markup:
+def batches_drawing(picture: PlanFigures, by: By, width: float = WIDE) -> Markup:
     """Draw batches as lines of cells, one for each sample."""
     grid = BatchGrid.of(picture)
     step = width / grid.columns
@@ -59,7 +57,7 @@ def batches_drawing(picture: PlanPicture, by: By, width: float = WIDE) -> Markup
     return drawing(width, grid.batches * height, f"batches coloured by {by}", cells(shapes))
 
 
-def layout_drawing(picture: PlanPicture, by: By, width: float = WIDE) -> Markup:
+def layout_drawing(picture: PlanFigures, by: By, width: float = WIDE) -> Markup:
     """Draw places of the first samples: sequences as bars, and padding as what is empty."""
     most = min(MOST_SAMPLES, len(picture.positions))
     places = int(_places(picture)[:most].max())
@@ -78,7 +76,7 @@ def layout_drawing(picture: PlanPicture, by: By, width: float = WIDE) -> Markup:
     return drawing(width, most * BAR, f"layout of {most} samples of {places} places", empty, cells(bars))
 
 
-def mixing_drawing(picture: PlanPicture, width: float = WIDE) -> Markup | None:
+def mixing_drawing(picture: PlanFigures, width: float = WIDE) -> Markup | None:
     """Draw how often samples of one episode follow each other at each distance, and chance."""
     mixing = picture.mixing
     if mixing is None or not mixing.chance:
@@ -91,7 +89,7 @@ def mixing_drawing(picture: PlanPicture, width: float = WIDE) -> Markup | None:
     return chart(curves, ends, width, 120, "how the order mixes episodes", low=0.0, unit="%")
 
 
-def shares_drawing(picture: PlanPicture, width: float = WIDE) -> Markup | None:
+def shares_drawing(picture: PlanFigures, width: float = WIDE) -> Markup | None:
     """Draw the shares of the parts of a mix over the epoch, with their targets."""
     shares = picture.shares
     if shares is None:
@@ -104,7 +102,7 @@ def shares_drawing(picture: PlanPicture, width: float = WIDE) -> Markup | None:
     return chart([*curves, *wanted], ends, width, 140, "shares of the parts over an epoch", low=0.0, unit="%")
 
 
-def plan_page(picture: PlanPicture) -> str:
+def plan_page(picture: PlanFigures) -> str:
     """Return all pictures as a block for notebooks."""
     first, *others = picture.sentences
     parts = [steps(picture.chain)]
@@ -119,19 +117,19 @@ def plan_page(picture: PlanPicture) -> str:
     return page("Plan", first, *parts, *(caption(sentence) for sentence in others))
 
 
-def _names(picture: PlanPicture) -> Markup:
+def _names(picture: PlanFigures) -> Markup:
     shapes: list[str] = []
     for i, name in enumerate(picture.parts):
         shapes += [cells([(color(i), 0, i * 15 + 2, 10, 10)]), label(name, 15, i * 15 + 11)]
     return drawing(WIDE, 15 * len(picture.parts), "colours of the parts", *shapes)
 
 
-def _places(picture: PlanPicture) -> IntArray:
+def _places(picture: PlanFigures) -> IntArray:
     """`[n]` places of each sample."""
     return np.repeat(picture.widths, np.diff(picture.edges))
 
 
-def _first_lines(picture: PlanPicture) -> IntArray:
+def _first_lines(picture: PlanFigures) -> IntArray:
     """`[n]` the first line of each sample, -1 for a sample without rows."""
     first = np.full(len(picture.positions), -1)
     samples, lines = np.unique(picture.rows["sample"], return_index=True)
@@ -139,13 +137,13 @@ def _first_lines(picture: PlanPicture) -> IntArray:
     return first
 
 
-def _colors(picture: PlanPicture, by: By) -> Sequence[str]:
+def _colors(picture: PlanFigures, by: By) -> Sequence[str]:
     """Colour of each line."""
     if by == "part":
         return [color(int(part)) for part in picture.rows["part"]]
     return list(_tints(picture))
 
 
-def _tints(picture: PlanPicture) -> Iterator[str]:
+def _tints(picture: PlanFigures) -> Iterator[str]:
     for source, episode in zip(picture.rows["source"].tolist(), picture.rows["episode"].tolist(), strict=True):
         yield tint(episode + 7 * source)

@@ -6,23 +6,21 @@ Batch tickets (`Loader.why`) and pictures of plans (`PlanPicture`) are made of t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
+from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import PlanError
 from penstock.formats.base.source import Source
 
-if TYPE_CHECKING:
-    from penstock.data.map_dataset import MapDataset
 
-
-def view_of(dataset: MapDataset, column: str | None = None) -> int:
+def view_of(samples: PlannedSamples, column: str | None = None) -> int:
     """Return the number of the view whose rows say where samples come from."""
-    reads, views = dataset.plan.reads, dataset.plan.views
+    reads, views = samples.plan.reads, samples.plan.views
     if column is not None:
         numbers = [read.view for read in reads if read.name == column]
         if not numbers:
@@ -32,14 +30,14 @@ def view_of(dataset: MapDataset, column: str | None = None) -> int:
     return max(range(len(views)), key=lambda v: (rank[views[v].align], len(views[v].steps), -v))
 
 
-def planned_rows(dataset: MapDataset, selection: Selection, number: int) -> dict[str, IntArray]:
+def planned_rows(samples: PlannedSamples, selection: Selection, number: int) -> dict[str, IntArray]:
     """Return the real rows of a selection, one line for each range of consecutive rows of one sequence of
     one sample.
     """
     if selection.real is not None:
         selection = _real(selection)
     segment = np.ones_like(selection.destination) if selection.segment is None else selection.segment
-    episode, begin = _owners(dataset, selection, number)
+    episode, begin = _owners(samples, selection, number)
     key = np.stack([selection.destination // selection.shape[1], selection.source, episode, segment])
     new = np.ones(len(selection.destination), np.bool_)
     ends = selection.start + selection.length
@@ -68,21 +66,21 @@ def _real(selection: Selection) -> Selection:
     return Selection(source, start, length, destination, selection.shape, None, segment, position)
 
 
-def _owners(dataset: MapDataset, selection: Selection, number: int) -> tuple[IntArray, IntArray]:
+def _owners(samples: PlannedSamples, selection: Selection, number: int) -> tuple[IntArray, IntArray]:
     """`[m]` the episode of each span in its source, and `[m]` the first row of that episode."""
     episode, begin = np.zeros_like(selection.destination), np.zeros_like(selection.destination)
     for source in np.unique(selection.source).tolist():
         mine = selection.source == source
-        first = _first_rows(dataset, source, number)
+        first = _first_rows(samples, source, number)
         owner = first.searchsorted(selection.start[mine], side="right") - 1
         episode[mine], begin[mine] = owner, first[owner]
     return episode, begin
 
 
-def _first_rows(dataset: MapDataset, source: int, number: int) -> IntArray:
+def _first_rows(samples: PlannedSamples, source: int, number: int) -> IntArray:
     """`[E + 1]` first row of each episode of a source, in the row space of a view."""
-    view, data_source = dataset.plan.views[number], dataset.sources[source]
-    columns = (read.of(source) for read in dataset.plan.reads if read.view == number)
+    view, data_source = samples.plan.views[number], samples.sources[source]
+    columns = (read.of(source) for read in samples.plan.reads if read.view == number)
     column = next((name for name in columns if name is not None), view.column)
     if not column:  # a view that only a column which was selected away read
         return data_source.rows(cast(Align, view.align))

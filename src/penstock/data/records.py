@@ -38,7 +38,7 @@ def from_records(
 
     Example:
         >>> data = from_records([{"x": 1.5, "text": "go"}, {"x": 2.5, "text": "left"}])
-        >>> len(data), data.samples()[:]["x"].tolist(), data[1].columns["text"].strings()
+        >>> len(data), data.steps()[:]["x"].tolist(), data[1].columns["text"].strings()
         (2, [1.5, 2.5], ['left'])
     """
     return EpisodeDataset(RecordSource(source, columns, fingerprint))

@@ -54,7 +54,7 @@ class Relabelled(Mapped):
         """Replace or add the columns that the function returns."""
         if self.goal not in columns.flat:
             raise SpecError(
-                f"expected goals to relabel, got no column {self.goal!r}; call goals() first, select() last"
+                f"expected goals to relabel, got no column {self.goal!r}; call goals() first, select_columns() last"
             )
         outputs = Columns(self.fn(columns))
         drawn = columns.flat.get(f"{self.goal}_drawn")

@@ -44,7 +44,7 @@ def returns_to_go(gamma: float = 1.0, *, rewards: str = "rewards") -> EpisodeFun
     Example:
         >>> import penstock
         >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
-        >>> data.with_column("returns", penstock.returns_to_go(0.5)).samples()[:]["returns"].tolist()
+        >>> data.with_column("returns", penstock.returns_to_go(0.5)).steps()[:]["returns"].tolist()
         [2.0, 2.0, 4.0]
     """
     gamma = _share("gamma", gamma)
@@ -54,7 +54,7 @@ def returns_to_go(gamma: float = 1.0, *, rewards: str = "rewards") -> EpisodeFun
 def episode_returns(gamma: float = 1.0, *, rewards: str = "rewards") -> EpisodeFunction:
     """Discounted sum of all rewards of each episode.
 
-    `where` can use the column: `data.with_column("score", episode_returns()).where("score >= 100")`.
+    `filter` can use the column: `data.with_column("score", episode_returns()).filter("score >= 100")`.
 
     Args:
         gamma: Discount of one step, 0 to 1. The default is 1.
@@ -70,7 +70,7 @@ def episode_returns(gamma: float = 1.0, *, rewards: str = "rewards") -> EpisodeF
         >>> import penstock
         >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
         >>> scored = data.with_column("score", penstock.episode_returns())
-        >>> scored.table()["score"].tolist(), len(scored.where("score > 3"))
+        >>> scored.table()["score"].tolist(), len(scored.filter("score > 3"))
         ([3.0, 4.0], 1)
     """
     gamma = _share("gamma", gamma)
@@ -111,7 +111,7 @@ def n_step_returns(
         >>> columns = {"rewards": [1.0, 1.0, 1.0], "values": [0.0, 10.0, 20.0, 30.0]}
         >>> data = penstock.from_arrays(columns, lengths=[3])
         >>> returns = penstock.n_step_returns(2, 0.5, bootstrap="values", terminations=None)
-        >>> data.with_column("returns", returns).samples()[:]["returns"].tolist()
+        >>> data.with_column("returns", returns).steps()[:]["returns"].tolist()
         [6.5, 9.0, 16.0]
     """
     columns = _columns(rewards, terminations, bootstrap)
@@ -153,7 +153,7 @@ def advantages(
         >>> import penstock
         >>> columns = {"rewards": [1.0, 1.0], "terminations": [False, True], "values": [0.5, 0.25, 9.0]}
         >>> data = penstock.from_arrays(columns, lengths=[2])
-        >>> data.with_column("advantages", penstock.advantages(1.0, 0.5)).samples()[:]["advantages"].tolist()
+        >>> data.with_column("advantages", penstock.advantages(1.0, 0.5)).steps()[:]["advantages"].tolist()
         [1.125, 0.75]
     """
     columns = _columns(rewards, terminations, values)
@@ -195,7 +195,7 @@ def lambda_returns(
         >>> columns = {"rewards": [1.0, 1.0], "values": [0.0, 2.0, 4.0]}
         >>> data = penstock.from_arrays(columns, lengths=[2])
         >>> targets = penstock.lambda_returns(0.5, 1.0, terminations=None)
-        >>> data.with_column("targets", targets).samples()[:]["targets"].tolist()
+        >>> data.with_column("targets", targets).steps()[:]["targets"].tolist()
         [2.5, 3.0]
     """
     columns = _columns(rewards, terminations, values)
@@ -214,7 +214,7 @@ def timesteps() -> EpisodeFunction:
     Example:
         >>> import penstock
         >>> data = penstock.from_arrays({"rewards": [0.0, 0.0, 0.0]}, lengths=[2, 1])
-        >>> data.with_column("timesteps", penstock.timesteps()).samples()[:]["timesteps"].tolist()
+        >>> data.with_column("timesteps", penstock.timesteps()).steps()[:]["timesteps"].tolist()
         [0, 1, 0]
     """
     return _function(_timesteps, {}, {}, dtype="int32")
@@ -229,7 +229,7 @@ def steps_to_end() -> EpisodeFunction:
     Example:
         >>> import penstock
         >>> data = penstock.from_arrays({"rewards": [0.0, 0.0, 0.0]}, lengths=[2, 1])
-        >>> data.with_column("left", penstock.steps_to_end()).samples()[:]["left"].tolist()
+        >>> data.with_column("left", penstock.steps_to_end()).steps()[:]["left"].tolist()
         [1, 0, 0]
     """
     return _function(_steps_to_end, {}, {}, dtype="int32")
@@ -244,7 +244,7 @@ def progress() -> EpisodeFunction:
     Example:
         >>> import penstock
         >>> data = penstock.from_arrays({"rewards": [0.0, 0.0, 0.0]}, lengths=[2, 1])
-        >>> data.with_column("progress", penstock.progress()).samples()[:]["progress"].tolist()
+        >>> data.with_column("progress", penstock.progress()).steps()[:]["progress"].tolist()
         [0.5, 1.0, 1.0]
     """
     return _function(_progress, {}, {})

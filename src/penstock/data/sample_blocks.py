@@ -1,4 +1,4 @@
-"""Blocks of consecutive samples of a `MapDataset`, for `MapDataset.iterate`.
+"""Blocks of consecutive samples, for an `IterDataset`.
 
 Blocks do not cross the end of an epoch, so the last one of an epoch may be short. The state is the next position. With
 epochs of varying length, a whole block is looked for in at most `LONGEST_SEARCH` epochs.
@@ -7,19 +7,15 @@ epochs of varying length, a whole block is looked for in at most `LONGEST_SEARCH
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from typing_extensions import override
 
 from penstock.core.blocks import BlockIterator, IteratorState
 from penstock.core.columns import Columns
+from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import PlanError, StateError
 from penstock.plan.base import Plan, chained
-
-if TYPE_CHECKING:
-    from penstock.data.map_dataset import MapDataset
-
 
 LONGEST_SEARCH = 1000  # epochs of unequal lengths among which one with a whole block is looked for
 
@@ -39,7 +35,7 @@ def check_batches(plan: Plan, batch_size: int, *, drop_last: bool) -> None:
 class SampleBlocks:
     """Blocks of the samples of a dataset, for an `IterDataset`."""
 
-    dataset: MapDataset
+    samples: PlannedSamples
     batch_size: int
     epochs: int | None
     drop_last: bool
@@ -51,7 +47,7 @@ class SampleBlocks:
     @property
     def fingerprint(self) -> str:
         """Digest of the dataset and the options."""
-        return chained(self.dataset.fingerprint, (self.batch_size, self.epochs, self.drop_last))
+        return chained(self.samples.fingerprint, (self.batch_size, self.epochs, self.drop_last))
 
     def __call__(self) -> BlockIterator:
         """Return an iterator at position 0."""
@@ -66,7 +62,7 @@ class SampleBlockIterator(BlockIterator):
         self.position = 0
 
     def __next__(self) -> Columns:
-        plan = self.blocks.dataset.plan
+        plan = self.blocks.samples.plan
         step = self.blocks.batch_size
         last = self.blocks.drop_last
         if plan.empty or (last and not plan.uneven and len(plan) < step):
@@ -83,7 +79,7 @@ class SampleBlockIterator(BlockIterator):
             raise StopIteration
         positions = np.arange(self.position, min(self.position + step, end))
         self.position += len(positions)
-        return self.blocks.dataset.batch(positions)
+        return self.blocks.samples.at(positions)
 
     @override
     def state_dict(self) -> IteratorState:

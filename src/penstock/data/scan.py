@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.lazy_columns import LazyColumns
 from penstock.core.ragged import Array
+from penstock.data.planned_samples import PlannedSamples
 from penstock.data.progress import tracked
 from penstock.errors import PlanError, SpecError, suggestion
 from penstock.plan.anchored import AnchoredPlan
@@ -19,10 +20,6 @@ from penstock.plan.episodes import Episodes
 from penstock.plan.select import Select, check_takable
 from penstock.plan.sequences import SequencePlan
 
-if TYPE_CHECKING:
-    from penstock.core.arrays import IntArray
-    from penstock.data.map_dataset import MapDataset
-
 BLOCK = 4096  # samples of a scan that are read at a time, and how many bytes of them
 BLOCK_BYTES = 32 << 20
 
@@ -30,39 +27,41 @@ By = Literal["sample", "episode"]
 WeightFn = Callable[[Any], Any]
 
 
-def scan(dataset: MapDataset, fn: Callable[[Columns], AnyArray], name: str, progress: bool | None) -> AnyArray:
-    """Return the values of a function for all samples of the first epoch, `[len(dataset)]`."""
-    check_takable(dataset.plan, name)
-    size = max(1, min(BLOCK, BLOCK_BYTES // max(dataset.row_bytes(), 1)))
+def scan(samples: PlannedSamples, fn: Callable[[Columns], AnyArray], name: str, progress: bool | None) -> AnyArray:
+    """Return the values of a function for all samples of the first epoch, `[len(samples)]`."""
+    check_takable(samples.plan, name)
+    size = max(1, min(BLOCK, BLOCK_BYTES // max(samples.row_bytes(), 1)))
     selected: list[AnyArray] = []
-    narrowed: dict[tuple[str, ...], MapDataset] = {}
-    for lo in tracked(range(0, len(dataset), size), name, progress):
-        positions = np.arange(lo, min(lo + size, len(dataset)))
-        selected.append(fn(dataset.batch(positions) if dataset.maps else _lazy(dataset, positions, narrowed)))
+    narrowed: dict[tuple[str, ...], PlannedSamples] = {}
+    for lo in tracked(range(0, len(samples), size), name, progress):
+        positions = np.arange(lo, min(lo + size, len(samples)))
+        selected.append(fn(samples.at(positions) if samples.maps else _lazy(samples, positions, narrowed)))
     return np.concatenate(selected) if selected else np.zeros(0)
 
 
-def _lazy(dataset: MapDataset, positions: IntArray, narrowed: dict[tuple[str, ...], MapDataset]) -> LazyColumns:
-    """Columns of samples, of which those are read that the function uses. `narrowed` keeps the datasets of these."""
+def _lazy(samples: PlannedSamples, positions: IntArray, narrowed: dict[tuple[str, ...], PlannedSamples]) -> LazyColumns:
+    """Columns of samples, of which those are read that the function uses. `narrowed` keeps the samples with these."""
 
     def read(names: Sequence[str]) -> dict[str, Array]:
         key = tuple(names)
         if key not in narrowed:
-            narrowed[key] = dataset.apply(Select(key))
-        return {path: array for path, array in narrowed[key].batch(positions).flat.items() if path in key}
+            narrowed[key] = samples.reordered(Select(key))
+        return {path: array for path, array in narrowed[key].at(positions).flat.items() if path in key}
 
     return LazyColumns(
-        [read.name for read in dataset.plan.reads] + [mark.name for mark in dataset.plan.marks], len(positions), read
+        [read.name for read in samples.plan.reads] + [mark.name for mark in samples.plan.marks], len(positions), read
     )
 
 
-def sample_weights(dataset: MapDataset, weights: Any, fn: WeightFn | None, by: By, progress: bool | None) -> AnyArray:
-    """Return a weight for each sample of the first epoch, `[len(dataset)]`."""
+def sample_weights(
+    samples: PlannedSamples, weights: Any, fn: WeightFn | None, by: By, progress: bool | None
+) -> AnyArray:
+    """Return a weight for each sample of the first epoch, `[len(samples)]`."""
     if by not in ("sample", "episode"):
         raise PlanError(f"expected by to be 'sample' or 'episode', got {by!r}")
     if by == "episode":
-        check_takable(dataset.plan, "weighted")
-        episodes, owner = _owners(dataset.plan)
+        check_takable(samples.plan, "weighted")
+        episodes, owner = _owners(samples.plan)
         values = weights
         if isinstance(weights, str):
             values = _column(episodes.described(), weights)
@@ -70,13 +69,13 @@ def sample_weights(dataset: MapDataset, weights: Any, fn: WeightFn | None, by: B
             values = weights(episodes.described())
         return _sized(values, fn, len(episodes), "episode")[owner]
     if isinstance(weights, str):
-        narrow = dataset if dataset.maps else dataset.apply(Select((weights,)))
+        narrow = samples if samples.maps else samples.reordered(Select((weights,)))
         return scan(
             narrow, lambda columns: _sized(_column(columns, weights), fn, columns.n, "sample"), "weighted", progress
         )
     if callable(weights):
-        return scan(dataset, lambda columns: _sized(weights(columns), fn, columns.n, "sample"), "weighted", progress)
-    return _sized(weights, fn, len(dataset), "sample")
+        return scan(samples, lambda columns: _sized(weights(columns), fn, columns.n, "sample"), "weighted", progress)
+    return _sized(weights, fn, len(samples), "sample")
 
 
 def _column(columns: Columns, name: str) -> Any:

@@ -258,7 +258,7 @@ class Statistics(Mapping[str, ColumnStatistics]):
     Example:
         >>> import penstock
         >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
-        >>> whole, first, second = (penstock.statistics(part) for part in (data, data.take([0]), data.take([1])))
+        >>> whole, first, second = (penstock.statistics(part) for part in (data, data[[0]], data[[1]]))
         >>> first | second == whole
         True
     """

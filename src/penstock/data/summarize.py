@@ -22,7 +22,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.data.column_counters import Counters, ReadBuffers
 from penstock.data.dataset import EpisodeDataset
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.progress import tracked
 from penstock.data.statistics import Statistics
 from penstock.errors import ArgumentError, PlanError, SpecError, suggestion
@@ -85,7 +85,7 @@ def statistics(
     """
     if isinstance(data, EpisodeDataset):
         if samples is not None:
-            raise ArgumentError("expected samples= with samples, got it with episodes; take() chooses episodes")
+            raise ArgumentError("expected samples= with samples, got it with episodes; data[:100] chooses episodes")
         walk = episode_blocks(data, columns, by, final_observations)
     elif isinstance(data, MapDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
         if not final_observations:
@@ -302,8 +302,9 @@ def _sample_walk(
         raise PlanError("expected samples= for samples that never end, got None; give the number to draw")
     if n == 0:
         return StatisticsBlocks(np.zeros(0, np.int64), _no_rows, by is not None, {})
+    planned = planned_samples(data)
     derived = {mark.name for mark in data.plan.marks}
-    one = data.batch(np.zeros(1, np.int64)).flat
+    one = planned.at(np.zeros(1, np.int64)).flat
     why = {path: _reason("array", array.dtype) for path, array in one.items() if path not in derived}
     paths, skipped = _chosen(columns, why)
     if by is not None and by not in one:
@@ -314,8 +315,8 @@ def _sample_walk(
 
     def read(block: int, _: ReadBuffers) -> Iterator[tuple[Hashable, str, Array, IntArray]]:
         positions = np.arange(block * block_samples, min((block + 1) * block_samples, n))
-        grids = data.resolve(positions)
-        batch = data.mapped(data.read(grids), positions).flat
+        grids = planned.resolve(positions)
+        batch = planned.mapped(planned.read(grids), positions).flat
         labels = None if by is None else _values(batch[by], by)
         for label, chosen in _groups(labels):
             for path in paths:

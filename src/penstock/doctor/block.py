@@ -7,21 +7,17 @@ episode.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from penstock.core.frames import is_picture
-from penstock.core.ragged import Array, Ragged
-from penstock.core.selection import Selection
-from penstock.core.spec import Align, Field, Spec
-from penstock.formats.base.source import Source
+from penstock.core.ragged import Ragged
+from penstock.core.spec import Align, Field
+from penstock.data.loaded_episodes import LoadedEpisodes, flattened
 from penstock.kernels.stillness import mark_still
 
 FLAGS = ("terminations", "truncations", "dones", "done")
@@ -33,7 +29,6 @@ ROLES = {
 }
 NEXT = "next_observations"
 CLOCKS = frozenset(("timestamp", "timestamps", "time", "times"))
-NUMBERS = frozenset(("index", "frame_index", "episode_index", "episode_id"))
 
 NARROW = 16
 
@@ -50,31 +45,13 @@ class Hits:
 
 
 @dataclass(frozen=True, eq=False)
-class EpisodeBlock:
-    """Consecutive episodes."""
-
-    spec: Spec
-    first: int
-    lengths: IntArray
-    columns: Mapping[str, Array]
-
-    def __len__(self) -> int:
-        return len(self.lengths)
+class EpisodeBlock(LoadedEpisodes):
+    """Consecutive episodes, and masks of their rows."""
 
     @cached_property
     def numbers(self) -> IntArray:
         """`[n]` numbers of the episodes."""
         return np.arange(self.first, self.first + len(self.lengths))
-
-    def bounds(self, align: Align) -> IntArray:
-        """`[n + 1]` first row of each episode in the columns of an alignment, and the end."""
-        return self._bounds[align]
-
-    @cached_property
-    def _bounds(self) -> dict[Align, IntArray]:
-        n = np.arange(len(self.lengths) + 1)
-        steps = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
-        return {"step": steps, "boundary": steps + n, "episode": n}
 
     def owners(self, align: Align) -> IntArray:
         """`[rows]` which episode of the block each row belongs to."""
@@ -158,20 +135,6 @@ class EpisodeBlock:
         return [Hits(name, column, episodes + self.first, rows, np.ones_like(episodes))]
 
 
-def read_block(source: Source, first: int, last: int, paths: Sequence[str]) -> EpisodeBlock:
-    """Read episodes `first` to `last - 1`."""
-    columns: dict[str, Array] = {}
-    one = np.ones(1, np.int64)
-    for path in paths:
-        bounds = source.rows_between(source.spec[path].align, first, last)
-        begin, count = int(bounds[0]), int(bounds[-1] - bounds[0])
-        selection = Selection(one * 0, one * begin, one * count, one * 0, (1, count))
-        rows: Any = source.read([path], selection)[path]
-        columns[path] = rows.reshape(count) if isinstance(rows, Ragged) else rows[0]
-    lengths = np.diff(source.offsets[first : last + 1])
-    return EpisodeBlock(source.spec, first, lengths, columns)
-
-
 def has_role(role: str, path: str) -> bool:
     """Whether a column is of a role, by the first part of its path: `observations/state`, `observation.state`."""
     return re.split(r"[/.]", path, maxsplit=1)[0] in ROLES.get(role, (role,))
@@ -182,19 +145,9 @@ def is_clock(path: str, field: Field) -> bool:
     return path.rsplit("/", 1)[-1] in CLOCKS and field.dtype.kind in "iuf" and field.shape in ((), (1,))
 
 
-def is_numbering(path: str, field: Field) -> bool:
-    """Whether a column numbers episodes or rows, as LeRobot stores them: it differs between copies of an episode."""
-    return path in NUMBERS and field.dtype.kind in "iu" and field.shape in ((), (1,))
-
-
 def is_camera(field: Field) -> bool:
     """Whether rows of a column are pictures."""
     return field.kind == "array" and field.dtype == np.uint8 and is_picture(field.shape)
-
-
-def flattened(rows: AnyArray) -> AnyArray:
-    """`[n, values of a row]`, also without rows, for which `reshape(0, -1)` is an error."""
-    return rows.reshape(len(rows), math.prod(rows.shape[1:]))
 
 
 def any_value(bad: BoolArray) -> BoolArray:
@@ -219,9 +172,9 @@ def runs(same: BoolArray, bounds: IntArray, least: int) -> tuple[IntArray, IntAr
 def sums(values: AnyArray, bounds: IntArray) -> FloatArray:
     """`[n, ...]` float64 sum over the rows of each episode; zero for an episode without rows."""
     total = np.zeros((len(bounds) - 1, *values.shape[1:]))
-    some = np.flatnonzero(np.diff(bounds) > 0)
-    if len(some):
-        total[some] = np.add.reduceat(values, bounds[some], axis=0, dtype=np.float64)
+    filled = np.flatnonzero(np.diff(bounds) > 0)
+    if len(filled):
+        total[filled] = np.add.reduceat(values, bounds[filled], axis=0, dtype=np.float64)
     return total
 
 

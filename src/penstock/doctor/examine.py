@@ -18,7 +18,7 @@ from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.text import counted
 from penstock.data.progress import tracked
-from penstock.doctor.block import Hits, is_camera, is_clock, read_block
+from penstock.doctor.block import EpisodeBlock, Hits, is_camera, is_clock
 from penstock.doctor.duplicates import first_of_equals
 from penstock.doctor.measures import BlockMeasures, Measures, judge, measured, novelty
 from penstock.doctor.rows import ROW_CHECKS
@@ -267,7 +267,7 @@ def _check_block(
 ) -> CheckedBlock:
     """Check episodes `first` to `last - 1`; where they cannot be read together, each alone."""
     try:
-        block = read_block(source, first, last, paths)
+        block = EpisodeBlock.read(source, first, last, paths)
     except PenstockError as error:
         if last - first == 1:
             return CheckedBlock([], [], [(first, error)])

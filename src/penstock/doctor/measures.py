@@ -10,7 +10,6 @@ Near duplicates have nearly the same features (`penstock.doctor.duplicates`).
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,14 +17,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, FloatArray, IntArray
-from penstock.core.ragged import Ragged
-from penstock.doctor.block import EpisodeBlock, Hits, flattened, is_camera, is_numbering, sums
+from penstock.data.loaded_episodes import DIGEST_BYTES, flattened, is_numbering
+from penstock.doctor.block import EpisodeBlock, Hits, is_camera, sums
 from penstock.doctor.duplicates import FeatureScale, blocks_of, first_of_equals, near_duplicates
 from penstock.doctor.rows import clock_changes
 from penstock.doctor.thresholds import CheckThresholds
 from penstock.files.arrays import scratch_zeros
 
-DIGEST_BYTES = 16
 FEATURES = 8  # elements of a column that count for near duplicates
 # Measures of a column are named by its path behind one of these:
 STEP = "step of "
@@ -104,7 +102,7 @@ def measured(block: EpisodeBlock, thresholds: CheckThresholds, *, complete: bool
         change, usual = clock_changes(rows, bounds)
         values[f"{STEP}{path}"] = usual
         values[f"{PACE}{path}"] = _pace(change, usual, bounds, thresholds)
-    return BlockMeasures(block.first, block.lengths, digests_of(block) if complete else None, values, _features(block))
+    return BlockMeasures(block.first, block.lengths, block.digests() if complete else None, values, _features(block))
 
 
 def _pace(change: FloatArray, usual: FloatArray, bounds: IntArray, thresholds: CheckThresholds) -> FloatArray:
@@ -115,8 +113,8 @@ def _pace(change: FloatArray, usual: FloatArray, bounds: IntArray, thresholds: C
     counted[np.isnan(change)] = 0  # the first row of each episode
     count = np.diff(bounds) - 1
     pace = np.full(len(usual), np.nan)
-    some = count > 0
-    pace[some] = sums(counted, bounds)[some] / count[some]
+    several = count > 0
+    pace[several] = sums(counted, bounds)[several] / count[several]
     return pace
 
 
@@ -137,33 +135,15 @@ def _roughness(actions: FloatArray, bounds: IntArray) -> tuple[FloatArray, Float
     second[place < 2] = 0
     largest = np.full(len(lengths), np.nan)
     jerk = largest.copy()
-    some = np.flatnonzero(lengths > 0)
-    if len(some):
-        largest[some] = np.maximum.reduceat(first, bounds[some])
+    filled = np.flatnonzero(lengths > 0)
+    if len(filled):
+        largest[filled] = np.maximum.reduceat(first, bounds[filled])
     largest[lengths < 2] = np.nan
     moved = sums(first, bounds)
     smooth = (lengths > 2) & (moved > 0)
     with np.errstate(invalid="ignore"):
         jerk[smooth] = sums(second, bounds)[smooth] / moved[smooth]
     return largest, jerk
-
-
-def digests_of(block: EpisodeBlock) -> ByteArray:
-    """`[n, 16]` BLAKE2b of all columns but numberings, each with its path, dtype and number of bytes."""
-    digests = [hashlib.blake2b(digest_size=DIGEST_BYTES) for _ in range(len(block))]
-    for path in sorted(path for path in block.columns if not is_numbering(path, block.spec[path])):
-        rows = block.columns[path]
-        bounds = block.bounds(block.spec[path].align)
-        if isinstance(rows, Ragged):
-            for digest, a, b in zip(digests, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-                digest.update((rows.offsets[a : b + 1] - rows.offsets[a]).tobytes())
-            bounds, rows = rows.offsets[bounds], rows.values
-        head = f"{path} {rows.dtype.str} {rows.shape[1:]} ".encode()
-        raw = np.ascontiguousarray(flattened(rows)).view(np.uint8)
-        for digest, a, b in zip(digests, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            digest.update(head + str(b - a).encode())
-            digest.update(raw[a:b].data)
-    return np.frombuffer(b"".join(digest.digest() for digest in digests), np.uint8).reshape(-1, DIGEST_BYTES)
 
 
 def _features(block: EpisodeBlock) -> FloatArray:

@@ -12,7 +12,8 @@ from penstock.core.ragged import Ragged
 from penstock.core.space_columns import spec_leaves
 from penstock.core.spaces import Box, Space, Text
 from penstock.core.spec import Spec
-from penstock.doctor.block import FLAGS, NEXT, ROLES, EpisodeBlock, Hits, any_value, flattened, has_role, sums
+from penstock.data.loaded_episodes import flattened
+from penstock.doctor.block import FLAGS, NEXT, ROLES, EpisodeBlock, Hits, any_value, has_role, sums
 from penstock.doctor.sensors import sensors
 from penstock.doctor.thresholds import CheckThresholds
 
@@ -71,9 +72,9 @@ def next_observations(block: EpisodeBlock, _: CheckThresholds) -> Iterator[Hits]
         steps, known = block.bounds("step"), block.bounds(align)
         owner = block.owners("step")
         place = np.arange(len(after)) - steps[owner] + 1  # of the next observation, in its episode
-        some = np.flatnonzero(place < np.diff(known)[owner])
+        has_next = np.flatnonzero(place < np.diff(known)[owner])
         differs = np.zeros(len(after), np.bool_)
-        differs[some] = any_value(~equal(after[some], now[known[owner[some]] + place[some]]))
+        differs[has_next] = any_value(~equal(after[has_next], now[known[owner[has_next]] + place[has_next]]))
         yield from block.by_row("next-observation", path, "step", differs)
 
 
@@ -141,14 +142,14 @@ def idle(block: EpisodeBlock, thresholds: CheckThresholds) -> Iterator[Hits]:
     moves = np.flatnonzero(~still)
     begin = np.searchsorted(moves, bounds[:-1])
     end = np.searchsorted(moves, bounds[1:])
-    some = end > begin  # episodes in which anything moves
+    has_moves = end > begin  # episodes in which anything moves
     first = np.zeros(len(block), np.int64)
     last = np.zeros(len(block), np.int64)
-    first[some] = moves[begin[some]] - bounds[:-1][some]
-    last[some] = moves[end[some] - 1] - bounds[:-1][some]
-    yield from block.by_episode("idle-start", "", some & (first >= max(thresholds.idle_steps, 1)))
+    first[has_moves] = moves[begin[has_moves]] - bounds[:-1][has_moves]
+    last[has_moves] = moves[end[has_moves] - 1] - bounds[:-1][has_moves]
+    yield from block.by_episode("idle-start", "", has_moves & (first >= max(thresholds.idle_steps, 1)))
     tail = block.lengths - 1 - last
-    yield from block.by_episode("idle-end", "", some & (tail >= max(thresholds.idle_steps, 1)), last)
+    yield from block.by_episode("idle-end", "", has_moves & (tail >= max(thresholds.idle_steps, 1)), last)
 
 
 ROW_CHECKS: tuple[RowCheck, ...] = (values, ends, next_observations, clocks, sensors, actions, idle)

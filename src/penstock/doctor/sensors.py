@@ -19,7 +19,8 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from penstock.core.frames import channel_axis
-from penstock.doctor.block import EpisodeBlock, Hits, flattened, is_camera, runs
+from penstock.data.loaded_episodes import flattened
+from penstock.doctor.block import EpisodeBlock, Hits, is_camera, runs
 from penstock.doctor.thresholds import CheckThresholds
 
 GAP = 8  # pictures between two equal ones that may differ by noise

@@ -13,9 +13,9 @@ from penstock.files.locks import locked
 
 def user_cache(name: str) -> Path:
     """Return the folder `name` below `PENSTOCK_CACHE`, by default `~/.cache/penstock`. It need not exist."""
-    given = os.environ.get("PENSTOCK_CACHE")
+    setting = os.environ.get("PENSTOCK_CACHE")
     try:
-        return (Path(given) if given else Path.home() / ".cache" / "penstock") / name
+        return (Path(setting) if setting else Path.home() / ".cache" / "penstock") / name
     except RuntimeError as error:
         raise FileNotFoundError(f"expected a folder for caches: {error}; set PENSTOCK_CACHE") from error
 

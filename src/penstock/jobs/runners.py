@@ -2,13 +2,11 @@
 
 The contract: `run` takes numbers from `waiting`, and yields one `JobResult` for each, in any order. A job may run more
 than once, for example because a machine was lost, and only one of its results is used. A result whose worker died is
-`lost`, on a Ray cluster also one whose node is at fault; the coordinator adds its number to `waiting` again. Closing
-the generator ends the workers.
+`lost`; the coordinator adds its number to `waiting` again. Closing the generator ends the workers.
 """
 
 from __future__ import annotations
 
-import errno
 import importlib.metadata
 import os
 import socket
@@ -32,8 +30,6 @@ from penstock.flow.limits import PrefetchLimits, cores, free_memory
 from penstock.flow.ordered_map import OrderedMap
 from penstock.jobs.work_plan import WorkPlan
 
-OF_MACHINES = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE, errno.ENOTCONN}
-"""Numbers of errors of a machine: its disk is full, fails or is read-only, or a mount has lost its server."""
 HEAD_START = 0.5
 """Seconds of work of the caller before processes are started, which costs each of them about a second of CPU time."""
 
@@ -77,10 +73,8 @@ class JobResult:
         number: Number of the job.
         result: Its result, or None.
         error: Why there is none, or `""`.
-        lost: Whether the worker died, or its machine is at fault, so that the job is repeated.
+        lost: Whether the worker died, so that the job is repeated.
         seconds: Time that the job took.
-        of_machine: Whether the error is one of the machine, such as a full disk. Only `RayRunner`, which has other
-            machines, repeats the job.
 
     Example:
         >>> JobResult(3, None, "the process died (signal 9)", lost=True).lost
@@ -92,30 +86,24 @@ class JobResult:
     error: str = ""
     lost: bool = False
     seconds: float = 0.0
-    of_machine: bool = False
 
 
 def run_job(work: WorkPlan, number: int, threads: int) -> JobResult:
     """Run a job. An error of the job is part of the result."""
     begin = time.perf_counter()
-    of_machine = False
     try:
         result, error = work.run(number, threads=threads), ""
     except Exception as failure:  # noqa: BLE001 - reported with the range of the job
-        result, error = None, f"{type(failure).__name__}: {failure}"
-        if (cause := _error_of_machine(failure)) is not None:
-            of_machine = True
-            error += "" if cause is failure else f" (after {type(cause).__name__}: {cause})"
-    return JobResult(number, result, error, False, time.perf_counter() - begin, of_machine)
+        result, error = None, _with_cause(failure)
+    return JobResult(number, result, error, seconds=time.perf_counter() - begin)
 
 
-def _error_of_machine(failure: BaseException | None) -> OSError | None:
-    """Return an error, or one that caused it, if that is an error of a machine."""
-    while failure is not None:
-        if isinstance(failure, OSError) and failure.errno in OF_MACHINES:
-            return failure
-        failure = failure.__cause__ or (None if failure.__suppress_context__ else failure.__context__)
-    return None
+def _with_cause(failure: BaseException) -> str:
+    """The error in words, with the error of the system that caused it, such as a full disk."""
+    text, cause = f"{type(failure).__name__}: {failure}", failure
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return text if cause is None or cause is failure else f"{text} (after {type(cause).__name__}: {cause})"
 
 
 class Runner(ABC):

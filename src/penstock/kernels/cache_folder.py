@@ -31,21 +31,15 @@ def cache_folder() -> Generator[None]:
 
     Warns once where kernels are cached in a temporary folder, which may not last.
     """
-    import numba  # heavy: loaded with the first kernel, not with the package
-    from numba.core import config as numba_config
-
-    config: Any = numba_config  # which makes its attributes when it is imported
-
-    if _works(numba):
+    if _works():
         yield
         return
-    before = config.CACHE_DIR
     first = not _chosen
     if first:
         _chosen.append(_temporary())
-    config.CACHE_DIR = folder = _chosen[0]
-    try:
-        if not _works(numba):
+    folder = _chosen[0]
+    with cached_in(folder):
+        if not _works():
             raise PenstockError(f"expected a folder to cache compiled kernels in, got {folder}; set NUMBA_CACHE_DIR")
         if first:
             warnings.warn(
@@ -54,11 +48,25 @@ def cache_folder() -> Generator[None]:
                 stacklevel=4,
             )
         yield
+
+
+@contextmanager
+def cached_in(folder: str) -> Generator[None]:
+    """Let functions that are decorated with `cache=True` within the block be cached in a folder."""
+    from numba.core import config as numba_config  # heavy: loaded with the first kernel, not with the package
+
+    config: Any = numba_config  # which makes its attributes when it is imported
+    before = config.CACHE_DIR
+    config.CACHE_DIR = folder
+    try:
+        yield
     finally:
         config.CACHE_DIR = before
 
 
-def _works(numba: Any) -> bool:
+def _works() -> bool:
+    import numba  # heavy: see `cached_in`
+
     try:
         numba.njit(cache=True)(_probe)
     except RuntimeError:  # "cannot cache function ...: no locator available"

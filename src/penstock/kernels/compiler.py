@@ -9,51 +9,35 @@ machine code of it, and then does so again wherever the function is inlined. A h
 time this way, and 100 ms by default. Most of that time is numba's own Python code, so `_quick` remembers the types of
 operators, which numba otherwise derives again for each line, and collects no garbage meanwhile.
 
-A kernel accepts the types of its signatures and no others, so a wrong dtype, number of dimensions or memory order is an
-error instead of a silent compilation. The check costs nothing: numba looks up the types of the arguments in any case,
-and only types that it does not know yet come here. This module imports numba; `jit` imports it at the first call.
+This uses parts of numba that it does not document. Where numba lacks one of them, the import of this module or
+`LinkingCompiler()` raises an error, and `jit` takes the `PlainCompiler`.
 """
 
 from __future__ import annotations
 
 import gc
-import inspect
 import logging
 import os
-import re
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Literal, TypeAlias, cast
+from operator import attrgetter
+from typing import Any, Literal, cast
 
 import numba
-from numba import types
 from numba.core import compiler_machinery
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.typed_passes import NativeLowering
 from numba.core.types.functions import BaseFunction
-from numba.extending import intrinsic, register_jitable
 
 from penstock.files.locks import locked
 from penstock.kernels.cache_folder import cache_folder
-
-_OPTIONS: dict[str, Any] = {"boundscheck": False, "error_model": "numpy", "no_cfunc_wrapper": True}
-
-
-Accepted: TypeAlias = dict[tuple[Any, ...], str]
-"""The signatures that a kernel accepts, by numba's types."""
-
-Link: TypeAlias = Callable[[Any], None]
-"""Called with a function before it compiles."""
-
-Emit: TypeAlias = Callable[..., Any]
-"""Writes instructions with LLVM's builder: `emit(builder, *values)` returns the resulting value, if there is one."""
+from penstock.kernels.plain_compiler import OPTIONS, Dispatcher, PlainCompiler
 
 QUIET_SECONDS = 1.0
 """How long this process may compile before it says so."""
@@ -62,42 +46,14 @@ _logger = logging.getLogger("penstock")
 
 
 @dataclass
-class _Compiling:
-    """What this process compiles. Changed under numba's lock, which one thread has at a time."""
+class _Compiled:
+    """What this process has compiled. Changed under numba's lock, which one thread has at a time."""
 
-    depth: int = 0
     seconds: float = 0.0
     announced: bool = False
 
 
-_state = _Compiling()
-
-
-def _compile(dispatcher: Any, accepted: Accepted, link: Link, compile_now: Callable[[Any], Any], given: Any) -> Any:
-    """Load or compile a kernel for these types, while no other process of this cache compiles one.
-
-    The ranks of a machine begin together and need the same kernels: the first one compiles, and the others load what it
-    has cached. numba's lock comes first, for a kernel may also be compiled within another one.
-    """
-    with global_compiler_lock, ExitStack() as stack:
-        _state.depth += 1
-        stack.callback(_leave)
-        if _state.depth == 1:
-            _require_accepted(dispatcher, accepted, given)
-        link(dispatcher.py_func)
-        if _state.depth == 1:
-            stack.enter_context(_folder_lock(dispatcher.stats.cache_path))
-            stack.enter_context(_quick())
-        before, begun = sum(dispatcher.stats.cache_misses.values()), time.perf_counter()
-        entry = compile_now(given)
-        if _state.depth == 1 and sum(dispatcher.stats.cache_misses.values()) > before:
-            _state.seconds += time.perf_counter() - begun
-            _tell(dispatcher.stats.cache_path)
-        return entry
-
-
-def _leave() -> None:
-    _state.depth -= 1
+_compiled = _Compiled()
 
 
 _functions: Any = BaseFunction
@@ -155,11 +111,11 @@ def _folder_lock(folder: str) -> Generator[None]:
 
 def _tell(folder: str) -> None:
     """Say once that this process has compiled for a while: on a terminal to stderr, else to the log."""
-    if _state.announced or _state.seconds <= QUIET_SECONDS:
+    if _compiled.announced or _compiled.seconds <= QUIET_SECONDS:
         return
-    _state.announced = True
+    _compiled.announced = True
     message = (
-        f"compiled kernels for {_state.seconds:.1f} s, and may compile more at their first use; "
+        f"compiled kernels for {_compiled.seconds:.1f} s, and may compile more at their first use; "
         f"later runs load them from {folder}"
     )
     if sys.stderr is not None and sys.stderr.isatty():
@@ -274,69 +230,60 @@ def _import_array_functions() -> None:
 _import_array_functions()
 
 
-def make_kernel(
-    function: Callable[..., Any], signatures: tuple[str, ...], counted: bool, link: Link, files: str
-) -> Any:
-    """Return the dispatcher of a kernel: without the GIL and checks of indices; division by zero gives inf."""
-    with cache_folder():
+class LinkingCompiler(PlainCompiler):
+    """Links helpers into kernels, and compiles them with less work than numba does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        _require_internals()
+        self._dispatcher(_require_internals, counted=True, files="")
+
+    def _dispatcher(self, function: Callable[..., object], counted: bool, files: str) -> Dispatcher:
         decorate: Any = numba.njit  # its types do not know `_nrt`
-        dispatcher = decorate(nogil=True, cache=True, _nrt=counted, pipeline_class=_KernelCompiler, **_OPTIONS)(
-            function
-        )
-    cached = dispatcher._cache._cache_file
-    cached._source_stamp = (*cached._source_stamp, files)
-    accepted = {types_of(signature): signature for signature in signatures}
-    dispatcher.compile = partial(_compile, dispatcher, accepted, link, dispatcher.compile)
-    return dispatcher
+        with cache_folder():
+            dispatcher = decorate(
+                nogil=True, cache=True, _nrt=counted, pipeline_class=_KernelCompiler, no_cfunc_wrapper=True, **OPTIONS
+            )(function)
+        cached = dispatcher._cache._cache_file
+        cached._source_stamp = (*cached._source_stamp, files)
+        return dispatcher
+
+    @contextmanager
+    def _compiling(self, dispatcher: Dispatcher) -> Generator[None]:
+        """Let no other process of this cache compile a kernel meanwhile.
+
+        The ranks of a machine begin together and need the same kernels: the first one compiles, and the others load
+        what it has cached. numba's lock comes first, for a kernel may also be compiled within another one.
+        """
+        folder: str = dispatcher.stats.cache_path
+        with global_compiler_lock, _folder_lock(folder), _quick():
+            before, begun = sum(dispatcher.stats.cache_misses.values()), time.perf_counter()
+            yield
+            if sum(dispatcher.stats.cache_misses.values()) > before:
+                _compiled.seconds += time.perf_counter() - begun
+                _tell(folder)
+
+    def make_helper(self, function: Callable[..., object], counted: bool, any_order: bool, **options: Any) -> None:
+        """Let kernels that call a function compile it into themselves."""
+        linked = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _HelperCompiler}
+        super().make_helper(function, counted, any_order, **linked, _nrt=counted, **options)
 
 
-def make_helper(function: Callable[..., Any], counted: bool, any_order: bool) -> None:
-    """Let kernels that call a function compile it into themselves. See `jit.helper`."""
-    options = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": _HelperCompiler, "_nrt": counted}
-    if any_order:
-        options["fastmath"] = {"reassoc"}
-    register_jitable(**options)(function)
+_INTERNALS = (
+    "numba._dynfunc.make_function",
+    "numba.core.codegen.CPUCodegen.create_library",
+    "numba.core.codegen.CPUCodeLibrary._finalize_dynamic_globals",
+    "numba.core.codegen.CPUCodeLibrary._finalize_final_module",
+    "numba.core.codegen.CPUCodeLibrary._finalized",
+    "numba.core.codegen.CPUCodeLibrary._optimize_final_module",
+    "numba.core.base.BaseContext.insert_user_function",
+    "numba.core.compiler.DefaultPassBuilder.define_nopython_pipeline",
+    "numba.core.typed_passes.NativeLowering.run_pass",
+)
+"""What is looked up only while a kernel compiles."""
 
 
-def make_intrinsic(stub: Callable[..., Any], emit: Emit, arguments: str, returns: str) -> Any:
-    """Return what numba calls in place of `stub`: the instructions that `emit` writes into the kernel."""
-    signature = type_of(returns)(*types_of(arguments))
-
-    def typed(_context: object, *_arguments: object) -> tuple[object, object]:
-        def write(_target: object, builder: object, _signature: object, values: Iterable[object]) -> object:
-            return emit(builder, *values)
-
-        return signature, write
-
-    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    vars(typed)["__signature__"] = inspect.Signature([context, *inspect.signature(stub).parameters.values()])
-    typed.__name__ = stub.__name__
-    return intrinsic(typed)
-
-
-def make_external(name: str, arguments: str, returns: str) -> Any:
-    """Return what numba calls in place of a function of the C library."""
-    return types.ExternalFunction(name, type_of(returns)(*types_of(arguments)))
-
-
-def types_of(signature: str) -> tuple[Any, ...]:
-    """Return numba's types for the arguments of a signature."""
-    return tuple(type_of(text) for text in signature.split())
-
-
-def type_of(text: str) -> Any:
-    """Return numba's type for an argument or result as signatures write it."""
-    parts = re.fullmatch(r"(\w+)(?:\[(\d)([ACF])(r?)\])?", text)
-    if parts is None:
-        raise ValueError(f"expected a type such as 'i8[2C]', got {text!r}")
-    dtype, dimensions, order, read_only = parts.groups()
-    kind = getattr(types, dtype)
-    return types.Array(kind, int(dimensions), order, readonly=bool(read_only)) if dimensions else kind
-
-
-def _require_accepted(dispatcher: Any, accepted: Accepted, given: Any) -> None:
-    """Raise `TypeError` for types of arguments that a kernel does not list."""
-    if tuple(given) not in accepted:
-        expected = " or ".join(f"({signature})" for signature in accepted.values())
-        got = ", ".join(map(str, given))
-        raise TypeError(f"expected {dispatcher.py_func.__qualname__} to be called with {expected}, got ({got})")
+def _require_internals() -> None:
+    """Raise `AttributeError` where numba lacks what kernels need to compile."""
+    for name in _INTERNALS:
+        attrgetter(name.removeprefix("numba."))(numba)

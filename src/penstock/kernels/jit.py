@@ -15,11 +15,16 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from penstock.kernels.plain_compiler import PlainCompiler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -172,7 +177,19 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _compiler() -> Any:
-    from penstock.kernels import compiler  # heavy: imports numba
+@cache
+def _compiler() -> PlainCompiler:
+    """Return what compiles kernels: the faster compiler, or the plain one where numba lacks what that one needs."""
+    from penstock.kernels import plain_compiler  # heavy: imports numba
 
-    return compiler
+    try:
+        from penstock.kernels.compiler import LinkingCompiler
+
+        return LinkingCompiler()
+    except (ImportError, AttributeError, KeyError) as missing:
+        warnings.warn(
+            f"numba {version('numba')} lacks a part that penstock uses to compile kernels faster ({missing}); results "
+            "are the same, but the first call of a kernel takes about 1.5 times as long; install numba>=0.60,<0.69",
+            stacklevel=2,
+        )
+        return plain_compiler.PlainCompiler()

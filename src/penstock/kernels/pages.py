@@ -22,21 +22,21 @@ def exchange(
     head: Int32Array,
     length: IntArray,
     slots: IntArray,
-    given: ByteArray,
-    given_ends: IntArray,
+    new_rows: ByteArray,
+    new_ends: IntArray,
     taken: ByteArray,
     taken_ends: IntArray,
     begin: int,
 ) -> int:
-    """Take the row out of each of `slots[begin:]`, in order, and put the given row into it."""
+    """Take the row out of each of `slots[begin:]`, in order, and put the new row into it."""
     n = len(slots)
-    sizes = (len(link), len(free), len(head), len(given_ends), len(taken_ends))
+    sizes = (len(link), len(free), len(head), len(new_ends), len(taken_ends))
     if sizes != (len(pages), 2, len(length), n + 1, n + 1) or not 0 <= begin <= n:
         raise ValueError(f"expected arrays for {len(pages)} pages, {len(length)} slots and {n} rows, got {sizes}")
-    done = _exchange(pages, link, free, head, length, slots, given, given_ends, taken, taken_ends, begin)
+    done = _exchange(pages, link, free, head, length, slots, new_rows, new_ends, taken, taken_ends, begin)
     if done < 0:
-        lo, hi = given_ends[~done], given_ends[~done + 1]
-        limits = f"slots within 0:{len(head)} and rows within 0:{len(given)}"
+        lo, hi = new_ends[~done], new_ends[~done + 1]
+        limits = f"slots within 0:{len(head)} and rows within 0:{len(new_rows)}"
         raise IndexError(f"expected {limits}, got slot {slots[~done]} and row {lo}:{hi}")
     return done
 
@@ -67,8 +67,8 @@ def _exchange(
     head: Int32Array,
     length: IntArray,
     slots: IntArray,
-    given: ByteArray,
-    given_ends: IntArray,
+    new_rows: ByteArray,
+    new_ends: IntArray,
     taken: ByteArray,
     taken_ends: IntArray,
     begin: int,
@@ -76,14 +76,14 @@ def _exchange(
     """Return the number of exchanged slots, or `~i` where slot or row `i` is outside its array."""
     size = pages.shape[1]
     base = pages.ctypes.data
-    source = given.ctypes.data
+    source = new_rows.ctypes.data
     to = taken.ctypes.data
     for i in range(begin, len(slots)):
         slot: int = slots[i]
-        if not 0 <= slot < len(head) or not 0 <= given_ends[i] <= given_ends[i + 1] <= len(given):
+        if not 0 <= slot < len(head) or not 0 <= new_ends[i] <= new_ends[i + 1] <= len(new_rows):
             return ~i
         old = length[slot]
-        new = given_ends[i + 1] - given_ends[i]
+        new = new_ends[i + 1] - new_ends[i]
         out = taken_ends[i]
         spare, needed = (old + size - 1) // size + len(pages) - free[1], (new + size - 1) // size
         page = free[0]
@@ -92,7 +92,7 @@ def _exchange(
         if out + old > len(taken) or spare < needed:
             return i
         _take(base, size, link, free, np.int64(head[slot]), to + out, old)
-        head[slot] = _put(base, size, link, free, source + given_ends[i], new)
+        head[slot] = _put(base, size, link, free, source + new_ends[i], new)
         taken_ends[i + 1], length[slot] = out + old, new
     return len(slots)
 

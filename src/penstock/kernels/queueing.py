@@ -1,7 +1,7 @@
 """Requests of hosts over a fixed number of connections each: the time at which the bytes of each job arrive.
 
-For each host, requests are taken in order. A request starts on the connection that is free first, not before `asked`
-and not before the host's next slot. Its bytes take `latency`, then the speed of a connection.
+For each host, requests are taken in order. A request starts on the connection that is free first, not before
+`request_time` and not before the host's next slot. Its bytes take `latency`, then the speed of a connection.
 
 They also pass through the line of the host, and through the line that all hosts share. A line reserves time for
 requests in the order in which they start, from the moment when a usual request has its first byte: a straggler does
@@ -20,7 +20,7 @@ def fetch_requests(
     nbytes: FloatArray,
     job: IntArray,
     latency: FloatArray,
-    asked: FloatArray,
+    request_time: FloatArray,
     free: FloatArray,
     line_free: FloatArray,
     slot: FloatArray,
@@ -36,7 +36,7 @@ def fetch_requests(
     hosts, many = nbytes.shape
     for host in range(hosts):
         turn[host] = 0
-        begin[host] = max(asked[host], slot[host], free[host, _first(free, host)])
+        begin[host] = max(request_time[host], slot[host], free[host, _first(free, host)])
     host = 0
     is_shared = shared < float("inf")
     for _ in range(hosts * many):
@@ -61,7 +61,7 @@ def fetch_requests(
             end = max(end, shared_free[0])
         slot[host] = start + pause
         free[host, _first(free, host)] = end
-        begin[host] = max(asked[host], slot[host], free[host, _first(free, host)])
+        begin[host] = max(request_time[host], slot[host], free[host, _first(free, host)])
         ready[host, job[host, r]] = max(ready[host, job[host, r]], end)
 
 

@@ -53,8 +53,8 @@ def n_step_returns(
     _require_fit(offsets, len(rewards), len(ended), len(out), known)
     if n < 1:
         raise ValueError(f"expected at least 1 step, got {n}")
-    given = np.zeros(0) if values is None else values
-    _n_step_returns(rewards, ended, given, offsets, n, float(gamma), values is not None, out)
+    known_values = np.zeros(0) if values is None else values
+    _n_step_returns(rewards, ended, known_values, offsets, n, float(gamma), values is not None, out)
 
 
 def _require_fit(offsets: IntArray, *rows: int) -> None:

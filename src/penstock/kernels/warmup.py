@@ -21,7 +21,8 @@ def signatures() -> list[tuple[str, str]]:
     """Return the name of each kernel with each of its signatures; imports all modules that have kernels."""
     for package in packages():
         for module in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
-            import_module(module.name)
+            if module.name != "penstock.kernels.compiler":  # has no kernels, and needs more of numba than they do
+                import_module(module.name)
     stated = [(name, text) for name, kernel in jit.KERNELS.items() for text in kernel.signatures]
     return sorted((name, text) for name, text in stated if name.startswith(packages()))
 

@@ -6,7 +6,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -33,6 +33,9 @@ class LoaderStats:
         jobs: Jobs that the batches were cut from.
         elapsed: Seconds from the first request to the last delivery of each epoch.
         waited: Part of these seconds that the consumer waited for the loader.
+        snapshot: Plain values of all stages, as `penstock.flow.metrics.Metrics.snapshot` has them: of a live pipeline,
+            or of `loader`, the stages that its threads run, and `consumer`. `penstock_live.MetricsEndpoint` serves
+            them, for Prometheus and `penstock top`.
 
     Example:
         >>> LoaderStats(batches=2, samples=512, elapsed=4.0, waited=1.0).waiting_share
@@ -44,18 +47,21 @@ class LoaderStats:
     jobs: int = 0
     elapsed: float = 0.0
     waited: float = 0.0
+    snapshot: dict[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
 
     @classmethod
-    def of(cls, metrics: Metrics) -> LoaderStats:
+    def of(cls, metrics: Metrics, snapshot: dict[str, Any] | None = None) -> LoaderStats:
         """Return the counts and times in the metrics of a loader.
 
         Args:
             metrics: Metrics that a `LoaderIterator` updates.
+            snapshot: Plain values of all stages. The default is None: none.
         """
-        if LOADER not in metrics.stages:
-            return cls()  # no loop has begun
+        if LOADER not in metrics.stages:  # no loop has begun
+            return cls(snapshot=snapshot or {})
         consumer, jobs = metrics.consumer(), metrics.stage(LOADER).counts["jobs"]
-        return cls(consumer.batches, consumer.received_samples, jobs, consumer.elapsed, consumer.waited)
+        counts = (consumer.batches, consumer.received_samples, jobs)
+        return cls(*counts, consumer.elapsed, consumer.waited, snapshot or {})
 
     @property
     def waiting_share(self) -> float:
@@ -83,8 +89,8 @@ class LoaderIterator(Iterator[T]):
 
     Example:
         >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples()
-        >>> batches = iter(penstock.Loader(data, batch_size=4))
+        >>> data = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps()
+        >>> batches = iter(data.loader(batch_size=4))
         >>> type(batches).__name__, next(batches)["x"].tolist()
         ('LoaderIterator', [0, 1, 2, 3])
     """

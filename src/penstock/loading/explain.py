@@ -58,7 +58,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Result of `Loader.explain`. `print` shows it as a table.
+    """Result of `Loader.why` without a ticket. `print` shows it as a table.
 
     Args:
         stages: Times of the stages on one thread, in order.
@@ -72,8 +72,8 @@ class Explanation:
 
     Example:
         >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"x": np.zeros((1000, 8))}, lengths=[1000]).samples()
-        >>> explanation = penstock.Loader(data, batch_size=100, threads=1).explain(8)
+        >>> data = penstock.from_arrays({"x": np.zeros((1000, 8))}, lengths=[1000]).steps()
+        >>> explanation = data.loader(batch_size=100, threads=1).why(batches=8)
         >>> explanation.bottleneck.name in {stage.name for stage in explanation.stages}
         True
     """
@@ -97,7 +97,7 @@ class Explanation:
         stage = self.bottleneck
         if self._seconds < LEAST_SECONDS:
             took = f"{stage.samples:,} samples took {1000 * self._seconds:.1f} ms"
-            return f"{TOO_LITTLE}: {took}, expected at least {1000 * LEAST_SECONDS:.0f} ms; explain more batches"
+            return f"{TOO_LITTLE}: {took}, expected at least {1000 * LEAST_SECONDS:.0f} ms; measure more batches"
         share = stage.seconds / self._seconds
         copy, gather = stage.speed / self.roofline.memcpy, stage.speed / self.roofline.gather
         speed = f", at {copy:.0%} of memcpy and {gather:.0%} of a gather" if stage.speed else ""

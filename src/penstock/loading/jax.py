@@ -6,13 +6,10 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from typing_extensions import override
 
 from penstock.core.columns import Columns, nest
 from penstock.core.ragged import Ragged
-from penstock.errors import PlanError, SpecError, require
-from penstock.loading.adapter import Adapter
-from penstock.loading.loader import Loader
+from penstock.errors import SpecError, require
 from penstock.loading.ticket import Batch, Ticket
 
 if TYPE_CHECKING:
@@ -97,36 +94,12 @@ def _array(path: str, array: Any, sharding: jax.sharding.Sharding | None) -> Any
     return _jax.make_array_from_process_local_data(sharding, np.ascontiguousarray(array))
 
 
-class JaxLoader(Adapter[JaxArrays]):
-    """A `Loader` whose batches are nested dicts of JAX arrays, converted one batch ahead of the consumer.
+class JaxOutput:
+    """Makes JAX arrays of batches, with a sharding global ones."""
 
-    With a sharding, every array is global: each process loads its own rows of the whole batch. Each batch has the
-    `ticket` of the rows that this process loaded.
+    def __init__(self, sharding: jax.sharding.Sharding | None = None) -> None:
+        self._sharding = sharding
 
-    Args:
-        loader: Loads the batches. For a sharding over several processes it needs `drop_last`, and a `batch_size` that
-            they divide.
-        sharding: Sharding of the arrays. The default is None: the default device.
-
-    Raises:
-        PlanError: Processes would load different numbers of rows.
-
-    Example:
-        >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-        >>> [float(batch["rewards"].sum()) for batch in JaxLoader(Loader(data.samples(), batch_size=3))]
-        [3.0, 12.0]
-    """
-
-    def __init__(self, loader: Loader, sharding: jax.sharding.Sharding | None = None) -> None:
-        super().__init__(loader, ahead=1)
-        if sharding is not None and not loader.even:
-            raise PlanError(
-                f"expected shares of one size for a sharding over {loader.ranks.world} processes, got shares that may "
-                "differ by a row; give the Loader drop_last=True and a batch_size that the processes divide"
-            )
-        self.sharding = sharding
-
-    @override
-    def hand_over(self, batch: Batch) -> JaxArrays:
-        return to_jax(batch, self.sharding)
+    def __call__(self, batch: Batch) -> JaxArrays:
+        """Return the batch as JAX arrays."""
+        return to_jax(batch, self._sharding)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Generic, overload
+
+from typing_extensions import TypeVar
 
 from penstock.core.boundary import loading_state
 from penstock.data.iter_dataset import IterDataset
-from penstock.data.map_dataset import MapDataset, require_samples
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.plan_picture import PlanPicture
 from penstock.errors import PlanError
 from penstock.flow.limits import PrefetchLimits
@@ -17,21 +19,24 @@ from penstock.loading.block_source import BlockSource
 from penstock.loading.cursor import Changed, Cursor, Grown, Skippable
 from penstock.loading.engine import LoaderIterator, LoaderStats
 from penstock.loading.explain import Explanation, explain
+from penstock.loading.output import Output, as_it_is, hand_over_of
 from penstock.loading.pipeline_source import BatchPipeline, LiveExplanation, PipelineSource, TicketReader
 from penstock.loading.position_source import PositionSource
 from penstock.loading.ranks import Ranks, check_ranks, ranks
 from penstock.loading.ticket import Batch, Ticket
 from penstock.loading.why import Why, why
-from penstock.plan.batched import BatchedPlan, check_unplanned
+from penstock.plan.batched import BatchedPlan, Batches, check_unplanned
 
 if TYPE_CHECKING:
+    import jax
+    import torch
     from typing_extensions import TypeIs
 
-T = TypeVar("T")
+T = TypeVar("T", default=Batch)
 
 
-class Loader:
-    """Iterate over a dataset in batches, with prefetching and exact resume.
+class Loader(Generic[T]):
+    """Iterable over a dataset in batches, with prefetching and exact resume. The method `loader` of a dataset makes it.
 
     Each `for` loop is one epoch, or the rest of an epoch after `load_state_dict`. A loop that is left early does not
     continue: the next loop is the next epoch. `iter()` changes nothing before its first batch is taken, so an iterator
@@ -42,32 +47,34 @@ class Loader:
     a short last batch, a rank may get no rows. `batch.weight` makes averaged losses exact then.
 
     Every batch of a `MapDataset` has a `ticket`, an id of its rows for `why` and `skip`. A state is below 1 kB, and
-    loading it takes O(1). Batch size, number of ranks and threads may change between saving and loading.
+    loading it takes O(1). Batch size, number of ranks and threads may change between saving and loading. With
+    `output="torch"` and others, batches are made one ahead of the consumer, and state, tickets and skipped ranges count
+    the batches that the consumer has received.
 
     Args:
-        dataset: A `MapDataset`, an `IterDataset` whose blocks are the batches, or a `penstock_live.LivePipeline`.
-        batch_size: Samples of a batch over all ranks, at least 1. Required for a `MapDataset`, unless its `batches` are
-            planned, and not allowed for others.
+        dataset: A `MapDataset`, an `IterDataset` whose blocks are the batches, or a `penstock_live.LivePipeline`. Its
+            method `loader` describes the other arguments in full.
+        batch_size: Samples of a batch over all ranks, or a plan of batches.
+        output: `"numpy"`, `"torch"`, `"jax"`, or a function of a batch. The default is `"numpy"`.
+        device: Device to copy tensors to.
+        pin: Whether to copy tensors through page-locked memory.
+        sharding: Sharding of JAX arrays.
         drop_last: Whether to drop a short last batch of an epoch. The default is False.
-        rank: Number of this process, 0 to `world - 1`. Give both `rank` and `world`, or neither. Default: from
-            `torch.distributed` or `jax.distributed` if initialised, then from Ray Train, then from `RANK` in the
-            environment, then 0.
-        world: Number of processes. Default: as for `rank`, with `WORLD_SIZE`, then 1.
-        threads: Number of background threads. 0 loads in the calling thread. The default is the number of cores that
-            the process may use. An `IterDataset` has at most one thread. Not allowed for a live pipeline, which has
-            threads already: `LiveOptions` has their number.
-        prefetch: Most batches ahead of the consumer, at least 1. Threads work on several small batches at once, so
-            a small number costs speed. By default, threads work on up to `threads + 1` groups of some thousand samples.
-            If neither `threads` nor `prefetch` is given, that starts with one group and grows each time that the
-            consumer waits. Not allowed for a live pipeline: `LiveOptions` has it.
-        memory: Limit in bytes for data in flight and reused buffers. The default is 1 GiB, or a quarter of the free
-            memory if that is less. Arrays that map functions allocate are not counted: leave room for them. Of a live
-            pipeline, it limits the batches that `explain` keeps; `LiveOptions` has the limit of what is in flight.
-        allow_empty: Whether to allow datasets without a batch, for runs where some processes have no data. The default
-            is False.
+        rank: Number of this process.
+        world: Number of processes.
+        threads: Number of background threads.
+        prefetch: Most batches ahead of the consumer.
+        memory: Limit in bytes for data in flight and reused buffers.
+        allow_empty: Whether to allow datasets without a batch. The default is False.
 
     Attributes:
         dataset: The dataset.
+        batch_size: Samples of a batch over all ranks, or None if a plan, an `IterDataset` or a pipeline decides it.
+        drop_last: Whether a short last batch of an epoch is dropped.
+        num_workers: 0: threads of this process load the batches.
+        pin_memory: Whether batches go through page-locked memory.
+        rank: Number of this process.
+        world: Number of processes.
 
     Raises:
         ArgumentError: `dataset` is something else, such as an `EpisodeDataset`.
@@ -78,7 +85,7 @@ class Loader:
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-        >>> loader = Loader(data.samples(), batch_size=4, threads=1)
+        >>> loader = data.steps().loader(batch_size=4, threads=1)
         >>> [batch["rewards"].tolist() for batch in loader]
         [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
         >>> loader.state_dict()["position"]
@@ -88,8 +95,12 @@ class Loader:
     def __init__(
         self,
         dataset: MapDataset | IterDataset | BatchPipeline,
-        batch_size: int | None = None,
+        batch_size: int | Batches | None = None,
         *,
+        output: Output = "numpy",
+        device: str | torch.device | None = None,
+        pin: bool | None = None,
+        sharding: jax.sharding.Sharding | None = None,
         drop_last: bool = False,
         rank: int | None = None,
         world: int | None = None,
@@ -100,16 +111,25 @@ class Loader:
     ) -> None:
         if _is_pipeline(dataset):
             _refuse_for_pipelines(batch_size=batch_size, drop_last=drop_last, threads=threads, prefetch=prefetch)
-        self.dataset = dataset
-        self.ranks = ranks(rank, world)
+        shares = ranks(rank, world)
         most = 0 if _is_pipeline(dataset) else 1 if isinstance(dataset, IterDataset) else None
-        self.limits = PrefetchLimits(threads, prefetch, memory, most)
-        source = _source(dataset, batch_size, drop_last, self.ranks, self.limits.memory)
+        self._limits = PrefetchLimits(threads, prefetch, memory, most)
+        source = _source(dataset, batch_size, drop_last, shares, self._limits.memory)
         if prefetch is not None:
-            source, jobs = _with_prefetch(source, prefetch, self.limits.threads)
-            self.limits = PrefetchLimits(threads, jobs, self.limits.memory, most)
+            source, jobs = _with_prefetch(source, prefetch, self._limits.threads)
+            self._limits = PrefetchLimits(threads, jobs, self._limits.memory, most)
+        if sharding is not None:
+            _require_even(source, shares)
+        self._hand_over: Callable[[Batch], T] = hand_over_of(output, device, pin, sharding)
+        self._ahead = 0 if self._hand_over is as_it_is else 1
         self._metrics = Metrics()
         self._cursor = Cursor(source, allow_empty=allow_empty)
+        self.dataset = dataset
+        self.batch_size = None if isinstance(batch_size, Batches) else batch_size
+        self.drop_last = drop_last
+        self.num_workers = 0
+        self.pin_memory: bool = getattr(self._hand_over, "pin", False)
+        self.rank, self.world = shares.rank, shares.world
 
     def __len__(self) -> int:
         """Return the number of batches of the current or next epoch, without skipped ones. It is equal on all ranks.
@@ -127,26 +147,18 @@ class Loader:
     def __repr__(self) -> str:
         source = self._cursor.source
         size = f", batch_size={source.batch_size}" if isinstance(source, PositionSource) else ""
-        return f"Loader({self.dataset!r}{size}, rank={self.ranks.rank}, world={self.ranks.world})"
+        return f"Loader({self.dataset!r}{size}, rank={self.rank}, world={self.world})"
 
-    @property
-    def even(self) -> bool:
-        """Whether every rank gets the same number of rows of every batch."""
-        source = self._cursor.source
-        return self.ranks.world == 1 or (
-            isinstance(source, PositionSource) and source.drop_last and source.step % self.ranks.world == 0
-        )
-
-    def __iter__(self) -> LoaderIterator[Batch]:
+    def __iter__(self) -> LoaderIterator[T]:
         """Return an iterator over one epoch, which begins when its first batch is taken.
 
         After `load_state_dict` it is the rest of the epoch of the state, and after `set_epoch` that epoch. Otherwise it
         is the epoch after the last batch that was taken, also if that one was not the last of its epoch. An endless
         dataset continues.
         """
-        return self.through(_as_it_is, ahead=0)
+        return LoaderIterator(self._cursor, self._limits, self._hand_over, self._ahead, self._metrics)
 
-    def peek(self) -> Batch:
+    def peek(self) -> T:
         """Return the first batch of the next loop, which still gets it. Cost: loads one batch.
 
         Raises:
@@ -155,7 +167,7 @@ class Loader:
 
         Example:
             >>> import numpy as np, penstock
-            >>> loader = Loader(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), batch_size=4)
+            >>> loader = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps().loader(batch_size=4)
             >>> loader.peek()["x"].tolist(), [batch["x"].tolist() for batch in loader]
             ([0, 1, 2, 3], [[0, 1, 2, 3], [4, 5]])
         """
@@ -163,7 +175,7 @@ class Loader:
         batch = source.first(state)
         if batch is None:
             raise PlanError("expected a batch to look at, got a dataset without one, or a pipeline that has ended")
-        return batch
+        return self._hand_over(batch)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin the next loop at the start of an epoch. Without a call, loops count epochs themselves.
@@ -181,7 +193,7 @@ class Loader:
 
         Example:
             >>> import numpy as np, penstock
-            >>> loader = Loader(penstock.from_arrays({"x": np.arange(4)}, [4]).samples().shuffle(), batch_size=4)
+            >>> loader = penstock.from_arrays({"x": np.arange(4)}, [4]).steps().shuffle().loader(batch_size=4)
             >>> epochs = [batch["x"].tolist() for _ in range(3) for batch in loader]
             >>> loader.set_epoch(1)
             >>> [batch["x"].tolist() for batch in loader] == [epochs[1]]
@@ -189,46 +201,20 @@ class Loader:
         """
         self._cursor.set_epoch(epoch)
 
-    def through(self, hand_over: Callable[[Batch], T], *, ahead: int = 1) -> LoaderIterator[T]:
-        """Pass each batch through a function ahead of the consumer, for example to copy it to a device.
-
-        The state counts the batches that the consumer has received.
-
-        Args:
-            hand_over: Called with each batch, in order. Its results are yielded.
-            ahead: How many batches to pass before the consumer asks for them. The default is 1.
-
-        Example:
-            >>> import numpy as np, penstock
-            >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-            >>> list(Loader(data.samples(), batch_size=3).through(lambda batch: batch["rewards"].sum()))
-            [np.float64(3.0), np.float64(12.0)]
-        """
-        return LoaderIterator(self._cursor, self.limits, hand_over, ahead, self._metrics)
-
     @property
     def stats(self) -> LoaderStats:
-        """Counts and times so far: what the consumer received, and how long it waited."""
-        return LoaderStats.of(self._metrics)
-
-    def metrics(self) -> dict[str, Any]:
-        """Return counts and times of all stages so far.
-
-        `penstock_live.MetricsEndpoint` serves them, for Prometheus and `penstock top`.
-
-        Returns:
-            Plain values, as `penstock.flow.metrics.Metrics.snapshot` has them: of the stages of a live pipeline, or of
-            `loader`, the stages that its threads run, and `consumer`.
+        """Counts and times so far: what the consumer received, how long it waited, and what all stages did.
 
         Example:
             >>> import penstock
-            >>> loader = Loader(penstock.from_arrays({"x": [1, 2, 3, 4]}, lengths=[4]).samples(), batch_size=2)
+            >>> loader = penstock.from_arrays({"x": [1, 2, 3, 4]}, lengths=[4]).steps().loader(batch_size=2)
             >>> _ = list(loader)
-            >>> loader.metrics()["stages"]["loader"]["counts"]["samples"]
-            4
+            >>> loader.stats.samples, loader.stats.snapshot["stages"]["loader"]["counts"]["batches"]
+            (4, 2)
         """
         source = self._cursor.source
-        return source.pipeline.metrics() if isinstance(source, PipelineSource) else self._metrics.snapshot()
+        snapshot = source.pipeline.metrics() if isinstance(source, PipelineSource) else self._metrics.snapshot()
+        return LoaderStats.of(self._metrics, snapshot)
 
     def state_dict(self) -> State:
         """Return the position of the consumer, without prefetched batches.
@@ -241,7 +227,7 @@ class Loader:
 
         Example:
             >>> import penstock
-            >>> loader = Loader(penstock.from_arrays({"x": [1, 2, 3, 4]}, lengths=[4]).samples(), batch_size=2)
+            >>> loader = penstock.from_arrays({"x": [1, 2, 3, 4]}, lengths=[4]).steps().loader(batch_size=2)
             >>> first, state = next(iter(loader)), loader.state_dict()
             >>> loader.load_state_dict(state)
             >>> [batch["x"].tolist() for batch in loader]
@@ -273,11 +259,11 @@ class Loader:
 
         Example:
             >>> import numpy as np, penstock
-            >>> a, b = (penstock.from_arrays({"x": np.arange(8) + n}, lengths=[8]).samples() for n in (0, 100))
-            >>> loader = Loader(penstock.mix({"a": a, "b": b}, [3, 1], stop="never"), batch_size=4)
+            >>> a, b = (penstock.from_arrays({"x": np.arange(8) + n}, lengths=[8]).steps() for n in (0, 100))
+            >>> loader = penstock.mix({"a": a, "b": b}, [3, 1], stop="never").loader(batch_size=4)
             >>> next(iter(loader))["x"].tolist()
             [0, 1, 100, 2]
-            >>> later = Loader(penstock.mix({"a": a, "b": b}, [1, 1], stop="never"), batch_size=4)
+            >>> later = penstock.mix({"a": a, "b": b}, [1, 1], stop="never").loader(batch_size=4)
             >>> later.load_state_dict(loader.state_dict(), changed="continue")
             >>> next(iter(later))["x"].tolist()
             [3, 101, 4, 102]
@@ -299,34 +285,54 @@ class Loader:
 
         Example:
             >>> import numpy as np, penstock
-            >>> loader = Loader(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), batch_size=2)
+            >>> loader = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps().loader(batch_size=2)
             >>> loader.skip((1, 3))
             >>> [batch["x"].tolist() for batch in loader]
             [[0, 3], [4, 5]]
         """
         self._cursor.skip(what)
 
-    def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
-        """Return the episodes and rows of a batch as a table. Nothing is read; the rows are planned again.
+    @overload
+    def why(self, ticket: Ticket | str, column: str | None = None) -> Why: ...
+    @overload
+    def why(self, *, batches: int = 64) -> Explanation | LiveExplanation: ...
+    def why(
+        self, ticket: Ticket | str | None = None, column: str | None = None, *, batches: int = 64
+    ) -> Why | Explanation | LiveExplanation:
+        """Return why a batch has its rows, or without a ticket why the loader is as fast as it is. `print` shows it.
 
+        **With a ticket**: the episodes and rows of the batch as a table. Nothing is read; the rows are planned again.
         The table of a replay also has `anchor`, `probability`, `priority` and `weight`: see `Replay.why`.
 
+        **Without**: measure every stage on the next batches and name the bottleneck. The report compares each stage
+        with the memory bandwidth of this machine. Small batches are measured for at least 0.2 s, over several epochs if
+        needed. The report says if that was too short. The state of the loader does not change. Cost: loads the batches
+        twice, and uses some 100 MB of memory meanwhile. A live pipeline is measured with all its threads. The batches
+        are kept for the loop, at most `memory` bytes.
+
         Args:
-            ticket: Batch ticket of any rank, also of skipped samples.
+            ticket: Batch ticket of any rank, also of skipped samples. The default is None: measure.
             column: Column whose rows to list. The default is the widest range of steps.
+            batches: Number of batches to measure. The default is 64.
 
         Raises:
             StateError: The ticket belongs to another plan.
+            PlanError: There are no batches to measure.
 
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
-            >>> loader = Loader(data.samples(), batch_size=5)
+            >>> loader = data.steps().loader(batch_size=5)
             >>> loader.why(next(iter(loader)).ticket).table["episode"].tolist()
             [0, 0, 1, 1, 1]
         """
-        parsed = Ticket.parse(ticket)
         given = self._cursor.source
+        if ticket is None:
+            hand_over = None if self._hand_over is as_it_is else self._hand_over
+            if isinstance(given, PipelineSource):
+                return given.explain(hand_over, batches, self._limits.memory)
+            return explain(self._cursor, self._limits, LoaderStats.of(self._metrics), batches, hand_over)
+        parsed = Ticket.parse(ticket)
         if isinstance(given, PipelineSource) and isinstance(given.pipeline, TicketReader):
             return given.pipeline.why(parsed, column)
         source = self._cursor.owner(parsed)
@@ -350,7 +356,7 @@ class Loader:
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"x": np.arange(100)}, lengths=[10] * 10)
-            >>> Loader(data.samples(), batch_size=20).show(batches=2).mixing.same[0] > 0.8
+            >>> data.steps().loader(batch_size=20).show(batches=2).mixing.same[0] > 0.8
             np.True_
         """
         feed, state = self._cursor.current()
@@ -361,40 +367,6 @@ class Loader:
         return PlanPicture.of(
             feed.dataset, *feed.upcoming(state if position is None else {"position": position}, batches)
         )
-
-    def explain(self, batches: int = 64) -> Explanation | LiveExplanation:
-        """Measure every stage on the next batches and name the bottleneck.
-
-        The report compares each stage with the memory bandwidth of this machine.
-
-        Small batches are measured for at least 0.2 s, over several epochs if needed. The report says if that was too
-        short. The state of the loader does not change. Cost: loads the batches twice, and uses some 100 MB of memory
-        meanwhile.
-
-        A live pipeline is measured with all its threads. The batches are kept for the loop, at most `memory` bytes.
-
-        Args:
-            batches: Number of batches to measure. The default is 64.
-        """
-        return self.explain_through(None, batches)
-
-    def explain_through(
-        self, hand_over: Callable[[Batch], object] | None, batches: int
-    ) -> Explanation | LiveExplanation:
-        """Measure like `explain`, with one more stage.
-
-        Args:
-            hand_over: Function of that stage, as for `through`, or None.
-            batches: Number of batches to measure.
-        """
-        source = self._cursor.source
-        if isinstance(source, PipelineSource):
-            return source.explain(hand_over, batches, self.limits.memory)
-        return explain(self._cursor, self.limits, self.stats, batches, hand_over)
-
-
-def _as_it_is(batch: Batch) -> Batch:
-    return batch
 
 
 def _is_pipeline(dataset: object) -> TypeIs[BatchPipeline]:
@@ -417,9 +389,19 @@ def _with_prefetch(source: BatchSource, prefetch: int, threads: int) -> tuple[Ba
     return source.with_prefetch(prefetch, threads) if isinstance(source, PositionSource) else (source, prefetch)
 
 
+def _require_even(source: BatchSource, shares: Ranks) -> None:
+    """Raise `PlanError` unless every rank gets the same number of rows of every batch."""
+    even = isinstance(source, PositionSource) and source.drop_last and source.step % shares.world == 0
+    if shares.world > 1 and not even:
+        raise PlanError(
+            f"expected shares of one size for a sharding over {shares.world} processes, got shares that may differ by "
+            "a row; give the loader drop_last=True and a batch_size that the processes divide"
+        )
+
+
 def _source(
     dataset: MapDataset | IterDataset | BatchPipeline,
-    batch_size: int | None,
+    batch_size: int | Batches | None,
     drop_last: bool,
     shares: Ranks,
     memory: int,
@@ -435,15 +417,17 @@ def _source(
         if shares.world > 1:
             raise PlanError(
                 f"expected one process to load an IterDataset, whose blocks have no shares, got rank {shares.rank} of "
-                f"{shares.world}; call shard({shares.rank}, {shares.world}) before iterate, and give rank=0, world=1"
+                f"{shares.world}; call shard({shares.rank}, {shares.world}) first, and give rank=0, world=1"
             )
         return BlockSource(dataset)
-    require_samples(dataset)
-    if isinstance(dataset.plan, BatchedPlan):
-        check_unplanned(dataset.plan, batch_size, drop_last=drop_last)
-        check_ranks(dataset.plan, shares.world, shares)
-        return PositionSource(dataset, None, False, shares, memory)
+    samples = planned_samples(dataset)
+    if isinstance(batch_size, Batches):
+        samples, batch_size = planned_samples(dataset.apply(batch_size)), None
+    if isinstance(samples.plan, BatchedPlan):
+        check_unplanned(samples.plan, batch_size, drop_last=drop_last)
+        check_ranks(samples.plan, shares.world, shares)
+        return PositionSource(samples, None, False, shares, memory)
     if batch_size is None or batch_size < 1:
         raise PlanError(f"expected a batch_size of at least 1 for a MapDataset, got {batch_size}")
-    check_ranks(dataset.plan, batch_size, shares)
-    return PositionSource(dataset, batch_size, drop_last, shares, memory)
+    check_ranks(samples.plan, batch_size, shares)
+    return PositionSource(samples, batch_size, drop_last, shares, memory)

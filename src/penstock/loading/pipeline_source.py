@@ -96,7 +96,7 @@ class PipelineSource:
     """Batches of a live pipeline. State `{"batch": n}`: the consumer has the batches with numbers below `n`.
 
     Batches that were taken from the pipeline wait in `_waiting` until the consumer received them. So an iterator that
-    is restarted after an interrupt, and the loop after `explain`, get them again.
+    is restarted after an interrupt, and the loop after `Loader.why`, get them again.
     """
 
     def __init__(self, pipeline: BatchPipeline, ranks: Ranks) -> None:
@@ -207,7 +207,7 @@ class PipelineSource:
 
 @dataclass(frozen=True)
 class LiveExplanation:
-    """Result of `Loader.explain` for a live pipeline. `print` shows it as a table.
+    """Result of `Loader.why` for a live pipeline. `print` shows it as a table.
 
     Args:
         stages: Stages of the pipeline, from files to batches, while the batches were taken.
@@ -236,7 +236,7 @@ class LiveExplanation:
         if self.delivered is None or self.bottleneck is None:
             took = f"{self.samples:,} samples took {1000 * self.seconds:.1f} ms"
             least = f"expected at least {1000 * LEAST_SECONDS:.0f} ms"
-            return f"not enough measured yet: {took}, {least}; explain more batches"
+            return f"not enough measured yet: {took}, {least}; measure more batches"
         return self.bottleneck.sentence
 
     def __str__(self) -> str:

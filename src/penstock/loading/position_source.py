@@ -25,7 +25,7 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
-from penstock.data.map_dataset import MapDataset
+from penstock.data.planned_samples import PlannedSamples
 from penstock.data.recycler import Recycler
 from penstock.data.sample_blocks import LONGEST_SEARCH
 from penstock.errors import PlanError, StateError, WorkerError
@@ -78,7 +78,7 @@ class PositionSource:
     Batches are cut from the kept samples of an epoch, and each rank takes its rows of every batch.
     """
 
-    dataset: MapDataset
+    dataset: PlannedSamples
     batch_size: int | None
     drop_last: bool = False
     ranks: Ranks = ALONE
@@ -126,7 +126,7 @@ class PositionSource:
     def epoch_batches(self, state: State) -> int:
         """Return the number of batches of the whole epoch of a state, which is equal on all ranks."""
         if self.endless:
-            raise TypeError("a mix that never stops has no length; nominal(n) makes epochs of n samples")
+            raise TypeError("a mix that never stops has no length; with_epoch_length(n) makes epochs of n samples")
         epoch = self.epoch(state)
         return 0 if epoch is None else self.batches(epoch)
 

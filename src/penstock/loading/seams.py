@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.narrowing import is_dict, is_list
-from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import MixCourse, continued, mix_below, position_in_mix
+from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import StateError
 from penstock.loading.skips import LARGEST
 from penstock.plan.base import Plan, epoch_of
@@ -50,7 +50,7 @@ class MixRecord:
     known: int | None = None
 
     @classmethod
-    def of(cls, dataset: MapDataset, position: int) -> MixRecord | None:
+    def of(cls, dataset: PlannedSamples, position: int) -> MixRecord | None:
         """Return the record of a dataset, or None if it is no mix, or one of more than 64 parts."""
         return cls._of(dataset.plan, position)
 
@@ -91,7 +91,7 @@ class MixRecord:
         counts = {str(name): _part(part) for name, part in parts.items()}
         return cls(position, counts, MixCourse.from_json(course), known if type(known) is int else None)
 
-    def dataset(self, now: MapDataset) -> MapDataset | None:
+    def dataset(self, now: PlannedSamples) -> PlannedSamples | None:
         """Return the dataset of this record, or None if the parts of another mix do not have its samples."""
         plan = mix_below(now.plan)
         plans = {part.name: part.plan.fingerprint[:8] for part in plan.parts} if plan is not None else {}
@@ -107,7 +107,7 @@ def records(value: object) -> tuple[MixRecord, ...]:
     return tuple(MixRecord.from_json(each) for each in value)
 
 
-def next_mix(now: MapDataset, seams: tuple[MixRecord, ...]) -> MapDataset:
+def next_mix(now: PlannedSamples, seams: tuple[MixRecord, ...]) -> PlannedSamples:
     """Return a mix whose parts continue after the samples that earlier mixes have taken."""
     plan = mix_below(now.plan)
     if plan is None:
@@ -139,7 +139,7 @@ def next_mix(now: MapDataset, seams: tuple[MixRecord, ...]) -> MapDataset:
     if mixed is None:
         raise StateError(
             f"expected a mix that can be made again with other first samples, got the chain {' > '.join(now.chain)}; "
-            "use where() and weighted() on the datasets before they are mixed"
+            "use filter() and weighted() on the datasets before they are mixed"
         )
     return mixed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.sample_blocks import check_batches
 from penstock.errors import PlanError, require
 from penstock.loading.position_source import PositionSource
@@ -43,7 +43,7 @@ class TorchDataset(torch.utils.data.Dataset[Tensors]):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-        >>> batches = torch.utils.data.DataLoader(TorchDataset(data.samples(), 4), batch_size=None)
+        >>> batches = torch.utils.data.DataLoader(TorchDataset(data.steps(), 4), batch_size=None)
         >>> [batch["rewards"].tolist() for batch in batches]
         [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
     """
@@ -96,7 +96,7 @@ class TorchSamples(torch.utils.data.Dataset[dict[str, Any]]):
 
     Batches are read in one call and are already `Tensors`, so there is nothing to collate:
     `DataLoader(samples, batch_size=64, sampler=..., collate_fn=samples.collate)`. With the order of the dataset,
-    `TorchStream` and `TorchLoader` have exact resume and ranks instead.
+    `TorchStream` and `loader` have exact resume and ranks instead.
 
     Args:
         dataset: The dataset.
@@ -107,7 +107,7 @@ class TorchSamples(torch.utils.data.Dataset[dict[str, Any]]):
 
     Example:
         >>> import numpy as np, penstock
-        >>> samples = TorchSamples(penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).samples())
+        >>> samples = TorchSamples(penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).steps())
         >>> batches = torch.utils.data.DataLoader(samples, batch_size=4, collate_fn=samples.collate)
         >>> [batch["rewards"].tolist() for batch in batches]
         [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
@@ -166,14 +166,14 @@ def torch_source(
 
     Example:
         >>> import penstock
-        >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples()
+        >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps()
         >>> torch_source(data, 2, False, 0, 1).batches(0)
         2
     """
     if batch_size < 1:
         raise PlanError(f"expected batch_size >= 1, got {batch_size}")
     if isinstance(dataset.plan, BatchedPlan):
-        raise PlanError("expected a dataset without batches() for a TorchStream; TorchLoader takes planned batches")
+        raise PlanError('expected a dataset without planned batches; its loader(output="torch") takes them')
     shares = ranks(rank, world)
     check_ranks(dataset.plan, batch_size, shares)
-    return PositionSource(dataset, batch_size, drop_last, shares)
+    return PositionSource(planned_samples(dataset), batch_size, drop_last, shares)

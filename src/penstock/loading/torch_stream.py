@@ -59,7 +59,7 @@ class TorchStream(_Iterable):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-        >>> stream = TorchStream(data.samples(), 4)
+        >>> stream = TorchStream(data.steps(), 4)
         >>> [batch["rewards"].tolist() for batch in torch.utils.data.DataLoader(stream, batch_size=None)]
         [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
     """
@@ -174,7 +174,7 @@ class TorchStreamIterator(Iterator[Tensors]):
 
     Example:
         >>> import numpy as np, penstock
-        >>> stream = TorchStream(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), 4)
+        >>> stream = TorchStream(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps(), 4)
         >>> iterator = iter(stream)
         >>> type(iterator).__name__, next(iterator)["x"].tolist()
         ('TorchStreamIterator', [0, 1, 2, 3])
@@ -299,7 +299,7 @@ def stream_state(loader_state: Mapping[str, Any]) -> State:
 
     Example:
         >>> import numpy as np, penstock
-        >>> stream = TorchStream(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), 4)
+        >>> stream = TorchStream(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps(), 4)
         >>> iterator = iter(stream)
         >>> stream_state(iterator.state_dict())["position"], next(iterator)["x"].tolist()
         (0, [0, 1, 2, 3])

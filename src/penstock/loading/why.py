@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.columns import Columns
-from penstock.data.map_dataset import MapDataset
 from penstock.data.planned_rows import planned_rows, source_name, view_of
+from penstock.data.planned_samples import PlannedSamples
 from penstock.data.shares import shares_of
 from penstock.errors import StateError
 from penstock.loading.printed import printed
@@ -44,7 +44,7 @@ class Why:
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
-        >>> loader = penstock.Loader(data.samples(), batch_size=5)
+        >>> loader = data.steps().loader(batch_size=5)
         >>> loader.why(next(iter(loader)).ticket).table["step"].tolist()
         [0, 1, 0, 1, 2]
     """
@@ -97,20 +97,20 @@ class Why:
         return ("yes" if value else "") if name == "skipped" else str(value)
 
 
-def why(dataset: MapDataset, ticket: Ticket, skips: Skips, column: str | None = None) -> Why:
+def why(samples: PlannedSamples, ticket: Ticket, skips: Skips, column: str | None = None) -> Why:
     """Return the rows of a batch."""
-    number = view_of(dataset, column)
-    view = dataset.plan.views[number]
+    number = view_of(samples, column)
+    view = samples.plan.views[number]
     positions = _positions(ticket, skips)
-    lines = planned_rows(dataset, dataset.resolve(positions)[number], number)
+    lines = planned_rows(samples, samples.resolve(positions)[number], number)
     sample = lines.pop("sample")
     del lines["place"]
-    epoch = dataset.plan.locate(positions)[0]
+    epoch = samples.plan.locate(positions)[0]
     table: dict[str, npt.NDArray[Any]] = {"position": positions[sample], "epoch": epoch[sample], **lines}
-    shares = shares_of(dataset.plan, positions)
+    shares = shares_of(samples.plan, positions)
     table["share"] = np.ones(len(sample)) if shares is None else shares.share[sample, lines["source"]]
     table["skipped"] = skips.covers(positions)[sample]
-    names = tuple(source_name(source) for source in dataset.sources)
+    names = tuple(source_name(source) for source in samples.sources)
     return Why(ticket, view, Columns(table, len(sample)), names, shares.names if shares else ())
 
 

@@ -4,8 +4,8 @@ from penstock.plan.base import DerivedPlan, Plan, Reordered
 from penstock.plan.batched import Batches
 from penstock.plan.delta_timestamps import DeltaTimestamps
 from penstock.plan.episodes import Episodes
+from penstock.plan.epoch_length import EpochLength
 from penstock.plan.goals import Goals
-from penstock.plan.nominal import Nominal
 from penstock.plan.outputs import DerivedOutput, Read, View
 from penstock.plan.pack import Pack
 from penstock.plan.packing import PackIndex, PackReport, Rule, lower_bound
@@ -37,10 +37,10 @@ __all__ = [
     "DerivedPlan",
     "EpisodeTransform",
     "Episodes",
+    "EpochLength",
     "Goals",
     "MixReport",
     "MixSchedule",
-    "Nominal",
     "Pack",
     "PackIndex",
     "PackReport",

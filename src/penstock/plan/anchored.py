@@ -150,13 +150,13 @@ class AnchoredPlan(FixedPlan):
 
     def _select(self, view: View, source: IntArray, row: IntArray, t: IntArray, length: IntArray) -> Selection:
         if view.align == "episode":
-            return _whole(source, row, 1)
+            return _spans(source, row, 1)
         if view.steps != range(view.lo, view.hi):
             if self.pad == "drop":
                 return _picked(source, row + t, view.steps)
             return _picked_inside(source, row, t, length + view.end, view.steps, repeat=self.pad == "repeat")
         if self.pad == "drop":
-            return _whole(source, row + (t + view.lo), view.hi - view.lo)
+            return _spans(source, row + (t + view.lo), view.hi - view.lo)
         clipped = _clipped(source, row, t, length + view.end, view)
         return clipped if self.pad == "zero" else _repeated(clipped, source, row, t, length + view.end, view)
 
@@ -179,7 +179,7 @@ def _room(views: Sequence[View], least: int) -> tuple[int, int]:
     return first, spare
 
 
-def _whole(source: IntArray, start: IntArray, width: int) -> Selection:
+def _spans(source: IntArray, start: IntArray, width: int) -> Selection:
     """One span of `width` rows a sample."""
     n = len(start)
     return Selection(source, start, np.full(n, width), np.arange(0, n * width, width), (n, width))

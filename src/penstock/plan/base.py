@@ -60,10 +60,10 @@ class Plan(ABC):
         stated = {name for name in EPOCHS if name in vars(cls)}
         derived = next((base for base in cls.__mro__[1:] if "start" in vars(base)), Plan)  # whose epochs it would have
         if stated and len(stated) < len(EPOCHS) and (derived is not Plan or stated != {"__len__"}):
-            given = f"those of {derived.__name__}" if derived is not Plan else "fixed-length ones"
+            described = f"those of {derived.__name__}" if derived is not Plan else "fixed-length ones"
             raise TypeError(
                 f"expected {cls.__name__} to define all of {sorted(EPOCHS)} or none, got {sorted(stated)}: its other "
-                f"methods would still describe {given}. For the epochs of the plan below derive from Reordered and "
+                f"methods would still describe {described}. For the epochs of the plan below derive from Reordered and "
                 "define positions alone; for epochs of another, fixed length derive from DerivedPlan"
             )
 
@@ -339,7 +339,7 @@ def check_ends(plan: Plan, purpose: str) -> None:
     if is_endless(plan):
         raise PlanError(
             f"expected a plan with an end for {purpose}, got a mix that never stops; give mix() another stop, or call "
-            "nominal(n) first"
+            "with_epoch_length(n) first"
         )
 
 

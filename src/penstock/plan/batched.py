@@ -43,7 +43,7 @@ KEPT = 4  # windows that are kept planned
 
 @dataclass(frozen=True)
 class Batches(PlanTransform):
-    """Cut samples into batches of similar length, and order them for a `Loader`.
+    """Cut samples into batches of similar length, and order them for a loader: `loader(batch_size=Batches(...))`.
 
     Args:
         size: Most samples of a batch over all ranks, at least 1, or a ramp: `[(0, 64), (10_000, 256)]` has batches of
@@ -63,8 +63,7 @@ class Batches(PlanTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"x": np.arange(12)}, lengths=[1, 5, 2, 4]).sequences()
-        >>> batches = data.apply(Batches(tokens=10))
-        >>> sorted(batch["x"].shape for batch in penstock.Loader(batches))
+        >>> sorted(batch["x"].shape for batch in data.loader(batch_size=Batches(tokens=10)))
         [(2, 2), (2, 5)]
     """
 
@@ -202,7 +201,7 @@ def check_unplanned(plan: Plan, batch_size: int | None, *, drop_last: bool) -> N
     if isinstance(plan, BatchedPlan) and (batch_size is not None or drop_last):
         raise PlanError(
             f"expected no batch_size and drop_last for a dataset whose batches are planned, got {batch_size} and "
-            f"{drop_last}; give the size to batches()"
+            f"{drop_last}; give the size to Batches"
         )
 
 

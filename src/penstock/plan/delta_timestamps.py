@@ -40,7 +40,7 @@ class DeltaTimestamps(SampleTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"x": np.arange(5), "actions": np.arange(5) * 10}, lengths=[2, 3])
-        >>> samples = data.sample_with(DeltaTimestamps({"actions": [-0.1, 0.0, 0.1]}, fps=10))
+        >>> samples = data.apply(DeltaTimestamps({"actions": [-0.1, 0.0, 0.1]}, fps=10))
         >>> samples[1]["actions"].tolist(), samples[1]["actions_mask"].tolist(), int(samples[1]["x"])
         ([0, 10, 10], [True, True, False], 1)
     """

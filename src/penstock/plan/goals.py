@@ -80,7 +80,7 @@ class Goals(PlanTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"observations": np.arange(11), "actions": np.arange(9)}, lengths=[4, 5])
-        >>> goals = data.samples().apply(Goals("final"))
+        >>> goals = data.steps().apply(Goals("final"))
         >>> goals[:]["goal"].tolist()
         [4, 4, 4, 4, 10, 10, 10, 10, 10]
     """
@@ -259,7 +259,7 @@ def _base(plan: Plan) -> tuple[AnchoredPlan, bool]:
         plan = plan.upstream
     if not isinstance(plan, AnchoredPlan):
         raise PlanError(
-            f"expected samples at steps to draw goals for, got {type(plan).__name__}; call goals() after samples(), "
+            f"expected samples at steps to draw goals for, got {type(plan).__name__}; call goals() after steps(), "
             "windows() or pairs(), before datasets are packed or mixed"
         )
     return plan, direct

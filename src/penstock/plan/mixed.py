@@ -261,7 +261,7 @@ class _Joined:
         if lacking and not self.union:
             raise PlanError(
                 f"expected {name!r} in every part of a mix, got none in {lacking}; "
-                "select() what all have, or union=True"
+                "select_columns() what all have, or union=True"
             )
         present = [part.plan.views[v] for part, v in zip(self.parts, way, strict=True) if v is not None]
         if len({view.align == "values" for view in present}) > 1:
@@ -307,7 +307,9 @@ class _Joined:
         for way, number in self.ways.items():
             if all(way[c] == marks[name].view for c, marks in enumerate(marks_of) if name in marks) and None not in way:
                 return number
-        raise PlanError(f"expected an output under {name!r} that every part has, got none; select() what all have")
+        raise PlanError(
+            f"expected an output under {name!r} that every part has, got none; select_columns() what all have"
+        )
 
 
 def _moved(selection: Selection, mine: IntArray, width: int, first_source: int) -> Selection:

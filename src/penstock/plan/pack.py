@@ -1,28 +1,42 @@
-"""`Pack`: several samples of varying length in one row, planned from their lengths."""
+"""`Pack`: several samples of varying length in one row, planned from their lengths with a `PackIndex`."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, cast
 
+import numpy as np
 from typing_extensions import override
 
-from penstock.core.columns import under
+from penstock.core.arrays import IntArray
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_integer, is_mapping, is_tuple
-from penstock.errors import PlanError, suggestion
-from penstock.plan.base import Plan
+from penstock.core.selection import Selection
+from penstock.core.turns import ForkSafeLock
+from penstock.errors import PlanError, StateError
+from penstock.flow.limits import cores
+from penstock.plan.base import Plan, chained, check_ends, checked, epoch_of
 from penstock.plan.delta_timestamps import PickedView
-from penstock.plan.outputs import MarkKind
-from penstock.plan.packed import PackedPlan
-from penstock.plan.packing.index import Keep
+from penstock.plan.outputs import DerivedOutput, MarkKind, View
+from penstock.plan.packing.columns import PieceLayout, by_name, is_by_name, packed_axes
+from penstock.plan.packing.even import EvenIndex
+from penstock.plan.packing.index import Keep, PackIndex, PackPieces
+from penstock.plan.packing.layout import Lengths
+from penstock.plan.packing.recent import Index, RecentIndexes
+from penstock.plan.packing.report import PackReport
 from penstock.plan.packing.rule import Flush, Method, Overlong, Rule
-from penstock.plan.ramp import Ramp, as_ramp
+from penstock.plan.packing.staged import StagedIndex, joined_pieces
+from penstock.plan.ramp import Ramp, as_ramp, ramp_at
 from penstock.plan.transform import PlanTransform, require_int
 
 SEGMENTS: tuple[MarkKind, ...] = ("segment_ids", "positions", "lengths", "cu_seqlens", "sources")
+FAR = 100_000  # epochs between one whose begin is known and one that is asked for: further off it is a mistake
+BARREN = 100  # epochs without any pack that are planned in a row before it is taken that there never is one
 
 
 @dataclass(frozen=True)
@@ -107,11 +121,11 @@ class Pack(PlanTransform):
         require_int(self, "window", 1)
         if isinstance(self.length, Mapping):
             set_fields(self, length=tuple(sorted((str(c), int(v)) for c, v in self.length.items())))
-        elif is_integer(self.length) or not _is_by_name(self.length):
+        elif is_integer(self.length) or not is_by_name(self.length):
             set_fields(self, length=as_ramp("length", self.length))
         for name in ("fill", "head"):
-            if is_mapping(given := getattr(self, name)):
-                set_fields(self, **{name: tuple(sorted(given.items()))})
+            if is_mapping(values := getattr(self, name)):
+                set_fields(self, **{name: tuple(sorted(values.items()))})
         set_fields(self, marks=tuple(self.marks))
         unknown = [kind for kind in self.marks if kind not in SEGMENTS]
         if unknown:
@@ -123,7 +137,7 @@ class Pack(PlanTransform):
     @property
     def ramp(self) -> tuple[tuple[int, int], ...]:
         """Positions and the length of rows from there on, ascending; empty if the length never changes."""
-        return () if is_integer(self.length) or _is_by_name(self.length) else cast(Any, self.length)
+        return () if is_integer(self.length) or is_by_name(self.length) else cast(Any, self.length)
 
     def rule(self, capacity: tuple[int, ...]) -> Rule:
         """Return the packing rule.
@@ -157,32 +171,323 @@ class Pack(PlanTransform):
     def _limits(self, plan: Plan) -> dict[str, int]:
         """Limit of every output that has rows."""
         names = [read.name for read in plan.reads if plan.views[read.view].align != "episode"]
-        if _is_by_name(self.length):
-            return _by_name("length", cast(Any, self.length), names, required=True)
+        if is_by_name(self.length):
+            return by_name("length", cast(Any, self.length), names, required=True)
         most = max(length for _, length in self.ramp) if self.ramp else cast(int, self.length)
         return dict.fromkeys(names, most)
 
     def _values(self, plan: Plan, which: Literal["fill", "head"]) -> dict[str, Any]:
-        names, given = [read.name for read in plan.reads], getattr(self, which)
-        if not is_tuple(given):
-            return dict.fromkeys(names, given or 0)
-        return _by_name(which, given, names, required=False)
+        names, values = [read.name for read in plan.reads], getattr(self, which)
+        if not is_tuple(values):
+            return dict.fromkeys(names, values or 0)
+        return by_name(which, values, names, required=False)
 
 
-def _is_by_name(length: object) -> bool:
-    """Whether lengths are pairs of a column and a number, as a mapping becomes them."""
-    return is_tuple(length) and all(is_tuple(pair) and isinstance(pair[0], str) for pair in length)
+class PackedPlan(Plan):
+    """Pack `k` of an epoch: the pieces that the index of that epoch names, as rows of the plan below.
 
+    The plan below resolves the samples, and each span is moved to the offset of its piece in the row of the pack, and
+    cut to the rows of the piece.
 
-def _by_name(what: str, pairs: Sequence[tuple[str, Any]], names: Sequence[str], *, required: bool) -> dict[str, Any]:
-    """Value of every name, from the given value for the name or for a prefix of it."""
-    for prefix, _ in pairs:
-        if not any(under(prefix, name) for name in names):
+    If the plan below has the same samples in every epoch (`steady`), one index serves all epochs. Otherwise, and where
+    the length of rows changes (`Pack.ramp`), each epoch has its own index, and epochs differ in length. Their starts
+    are then sums over the epochs before. `RecentIndexes` plans the next epoch while the current one is read.
+    `set_epoch_start` sets a known start, so that a resumed run does not plan the epochs before it.
+
+    Indexes can be cached in a folder, in a file with a checksum under the fingerprint of the plan. A damaged file, or
+    one of another version, is planned again.
+    """
+
+    def __init__(
+        self,
+        upstream: Plan,
+        transform: Pack,
+        limits: Mapping[str, int],
+        fill: Mapping[str, float],
+        head: Mapping[str, float],
+    ) -> None:
+        self.upstream, self._pack = upstream, transform
+        self.fingerprint = chained(upstream.fingerprint, transform)
+        self._axes = packed_axes(upstream, limits)
+        self._rule = transform.rule(tuple(axis.limit for axis in self._axes))
+        self._single = upstream.steady and not transform.repack and not transform.ramp
+        self._plans = RecentIndexes(self._planned, ahead=not self._single)
+        self._only: Index | None = None  # the index of all epochs, once it is planned
+        self._starts = {0: 0}  # of epochs whose begin is known; all of them where there is one index
+        self._lock = ForkSafeLock()
+        self._width = self._widths()
+        self._slots = self._most_sequences()
+        self.reads = tuple(
+            replace(r, squeeze=False, fill=fill.get(r.name, 0), head=head.get(r.name, 0)) for r in upstream.reads
+        )
+        self.views = tuple(self._view(number, view) for number, view in enumerate(upstream.views))
+        self.marks = self._made_marks()
+        self._used = {read.view for read in self.reads}
+
+    def _widths(self) -> Sequence[int]:
+        if self._pack.overlong != "own_pack":
+            return self._rule.capacity
+        if not self._single:
             raise PlanError(
-                f"expected {what} for columns among {list(names)}, got {prefix!r}{suggestion(prefix, names)}"
+                "expected overlong other than 'own_pack' where every epoch is planned again: rows have one width"
             )
-    values_of = {name: [value for prefix, value in pairs if under(prefix, name)] for name in names}
-    missing = [name for name, values in values_of.items() if not values]
-    if missing and required:
-        raise PlanError(f"expected a {what} for every column, got none for {missing}; select() the columns to pack")
-    return {name: values[-1] for name, values in values_of.items() if values}
+        return [int(width) for width in self._index(0).width]
+
+    def _most_sequences(self) -> int:
+        if self._pack.max_sequences is not None:
+            return self._pack.max_sequences
+        rows = [r.name for r in self.upstream.reads if self.upstream.views[r.view].align == "episode"]
+        tables = [kind for kind in self._pack.marks if kind in ("lengths", "cu_seqlens", "sources")]
+        if not rows and not tables:
+            return 1
+        if not self._single:
+            raise PlanError(
+                f"expected max_sequences as the width of {rows + tables} where each epoch is packed separately, "
+                "got None; add max_sequences=N to pack(), with N the most sequences of a row"
+            )
+        return max(1, self._index(0).most_sequences)
+
+    def _view(self, number: int, view: View) -> View:
+        if view.align == "episode":
+            return replace(view, lo=0, hi=self._slots)
+        axis = self._axis_of(number)
+        ramped = axis >= 0 and bool(self._pack.ramp)
+        return replace(view, hi=view.lo + (self._width[axis] if axis >= 0 else 1), every=1, whole=ramped)
+
+    def _axis_of(self, number: int) -> int:
+        return next((a for a, axis in enumerate(self._axes) if number in axis.views), -1)
+
+    def _made_marks(self) -> tuple[DerivedOutput, ...]:
+        one = len(self._axes) == 1
+        outputs = [
+            DerivedOutput(kind if one else f"{name}_{kind}", axis.views[0], kind, self._slots)
+            for axis in self._axes
+            for name in (axis.names[:1] if one else axis.names)
+            for kind in self._pack.marks
+        ]
+        numbers = [mark for mark in self.upstream.marks if mark.kind.endswith("_numbers")]
+        return (*outputs, *(replace(mark, view=self._packed_view(mark), squeeze=False) for mark in numbers))
+
+    def _packed_view(self, mark: DerivedOutput) -> int:
+        """A view that is packed, with the rows that a mark numbers."""
+        wanted = self.upstream.views[mark.view].axis
+        views = [axis.views[0] for axis in self._axes if self.upstream.views[axis.views[0]].axis == wanted]
+        if not views:
+            raise PlanError(f"expected a column with the rows of {mark.name!r}, got {[r.name for r in self.reads]}")
+        return views[0]
+
+    @property
+    def steady(self) -> bool:
+        """Whether every epoch has the same rows and the same number of packs, in any grouping."""
+        return self._single
+
+    @property
+    def periodic(self) -> bool:
+        """Only where one index serves all epochs and samples keep their places in it."""
+        return self._single and not self._rule.exchanges
+
+    def __len__(self) -> int:
+        if self._only is None and self.upstream.empty:
+            return 0
+        return len(self._index(0))
+
+    def why_empty(self) -> str:
+        """No samples below, or none that is packed."""
+        if self.upstream.empty:
+            return self.upstream.why_empty()
+        below = len(self.upstream)
+        return f"{self._pack!r} packs none of {below:,} samples: each is empty, or dropped because it is too long"
+
+    @property
+    @override
+    def uneven(self) -> bool:
+        return not self._single
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to pack, in the one plan or in `BARREN` epochs from the first on."""
+        if self._single or self.upstream.empty:
+            return len(self) == 0
+        return not any(len(self._index(epoch)) for epoch in range(BARREN))
+
+    def set_epoch_start(self, epoch: int, start: int) -> None:
+        """Store the start, where every epoch is planned again. Raises `StateError` if its neighbours exclude it."""
+        with self._lock:
+            low = max(s for e, s in self._starts.items() if e <= epoch)
+            high = min((s for e, s in self._starts.items() if e >= epoch), default=start)
+            if not low <= start <= high:
+                raise StateError(f"expected epoch {epoch} to begin within {low}:{high + 1}, got {start}")
+            self._starts[epoch] = start
+
+    def start(self, epoch: int) -> int:
+        """By product; or where every epoch is planned again, by planning on from the last epoch with a known start."""
+        if self._single or self.upstream.empty:
+            return epoch * len(self)
+        with self._lock:
+            known = next((e for e in (epoch, epoch - 1) if e in self._starts), None)  # usually, in constant time
+            if known is None:
+                known = max(e for e in self._starts if e <= epoch)
+            if epoch - known > FAR:
+                raise PlanError(f"expected an epoch within {FAR} of one whose begin is known, got {epoch}, {known} is")
+            for e in range(known, epoch):
+                self._starts[e + 1] = self._starts[e] + len(self._index(e))
+            return self._starts[epoch]
+
+    @override
+    def count_below(self, position: int) -> int | None:
+        """Samples of whole epochs: within one, a pack takes samples from all over a window."""
+        epoch = epoch_of(self, position)
+        return self.upstream.start(epoch) if self.start(epoch) == position else None
+
+    @override
+    def sizes(self, epoch: IntArray) -> IntArray:
+        if self._single:
+            return super().sizes(epoch)
+        size_of = {e: self.start(e + 1) - self.start(e) for e in np.unique(epoch).tolist()}
+        return np.array([size_of[e] for e in epoch.tolist()], np.int64)
+
+    def locate(self, k: IntArray) -> tuple[IntArray, IntArray]:
+        """By division, or by search over the epochs planned so far. Raises `PlanError` if no later epoch has packs."""
+        if self._single or len(k) == 0:
+            return super().locate(k)
+        first, last = int(k.min()), int(k.max())
+        with self._lock:
+            epoch = max(e for e, start in self._starts.items() if start <= first)
+        starts = [self.start(epoch), self.start(epoch + 1)]
+        if last - starts[0] > FAR * max(starts[1] - starts[0], 1):
+            raise PlanError(f"expected a position within {FAR} epochs of {starts[0]}, got {last}")
+        while starts[-1] <= last:
+            if len(starts) > BARREN and starts[-1] == starts[-BARREN - 1]:
+                barren = epoch + len(starts) - 1 - BARREN
+                raise PlanError(
+                    f"expected packs in one of {BARREN} epochs from epoch {barren} on, got none: {self._pack!r} drops "
+                    "every sample; a ramp may have become shorter than all of them"
+                )
+            starts.append(self.start(epoch + len(starts)))
+        number = np.searchsorted(starts, k, side="right") - 1
+        return number + epoch, k - np.array(starts)[number]
+
+    def report(self, epoch: int = 0) -> PackReport:
+        """Contents of an epoch's packs, and the least number that could hold them. May plan the epoch."""
+        return self._index(0 if self._single else epoch).report()
+
+    def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
+        """The pieces of each pack, and the rows of every piece."""
+        epoch, place = self.locate(checked(self, positions))
+        pieces, items = self._pieces(epoch, place)
+        layout = PieceLayout.of(pieces, self._rule.head, len(place))
+        below = self.upstream.resolve(items)
+        return tuple(
+            self._laid(layout, number, view, selection)
+            for number, (view, selection) in enumerate(zip(self.views, below, strict=True))
+        )
+
+    def _laid(self, layout: PieceLayout, number: int, view: View, below: Selection) -> Selection:
+        width = len(view.steps)
+        if number not in self._used:  # of a column that was selected away
+            none = np.zeros(0, np.int64)
+            return Selection(none, none, none, none, (layout.n, width))
+        if view.align == "episode":
+            return layout.slots(below, width)
+        return layout.rows(below, self._axis_of(number), width, self._pack.positions == "continue")
+
+    def _pieces(self, epoch: IntArray, place: IntArray) -> tuple[PackPieces, IntArray]:
+        """The pieces of packs `[n]`, and the position of each in the plan below."""
+        if self._single:
+            index = self._index(0)
+            pieces = index.pieces(index.spread(place, epoch), epoch)
+            return pieces, pieces.item
+        parts: list[PackPieces] = []
+        for e in dict.fromkeys(epoch.tolist() or [0]):
+            mine = np.flatnonzero(epoch == e)
+            index = self._index(e)
+            contents = index.pieces(index.spread(place[mine], epoch[mine]), 0)
+            parts.append(contents._replace(pack=mine[contents.pack], item=contents.item + self.upstream.start(e)))
+        merged = joined_pieces(parts)
+        return merged, merged.item
+
+    @override
+    def extents(self, positions: IntArray) -> tuple[IntArray, ...]:
+        """Places of a row, which a ramp changes from stage to stage."""
+        if not self._pack.ramp:
+            return super().extents(positions)
+        epoch, place = self.locate(checked(self, positions))
+        places = np.zeros((len(place), len(self._axes)), np.int64)
+        for e in np.unique(epoch).tolist():
+            index, mine = self._index(e), epoch == e
+            if isinstance(index, StagedIndex):
+                places[mine] = index.places(place[mine])
+        return tuple(
+            places[:, axis] if (axis := self._axis_of(number)) >= 0 else np.full(len(place), len(view.steps))
+            for number, view in enumerate(self.views)
+        )
+
+    def _index(self, epoch: int) -> Index:
+        if self._only is not None:
+            return self._only
+        index = self._plans.of(epoch)
+        if self._single:
+            self._only = index
+        return index
+
+    def _planned(self, epoch: int) -> Index:
+        first = self.upstream.start(epoch)
+        check_ends(self.upstream, "packing it")
+        end, name = self.upstream.start(epoch + 1), f"{self.fingerprint}-{epoch}"
+        if not self._pack.ramp:
+            return self._part(first, end, self._rule, name)
+        bounds = [first, *(position for position, _ in self._pack.ramp if first < position < end), end]
+        rules = [self._pack.rule((ramp_at(self._pack.ramp, lo),) * len(self._axes)) for lo in bounds[:-1]]
+        return StagedIndex(
+            [self._part(lo, hi, rule, f"{name}-{lo}") for (lo, hi), rule in zip(pairwise(bounds), rules, strict=True)]
+        )
+
+    def unplanned(self) -> PackIndex:
+        """Return the index of all epochs, of which no window is planned yet, so that it may be planned in parts."""
+        if not self._single:
+            raise PlanError(f"expected packs that are the same in every epoch to plan in parts, got {self._pack!r}")
+        check_ends(self.upstream, "packing it")
+        index = self._part(0, len(self.upstream), self._rule, None)
+        if isinstance(index, EvenIndex):
+            raise PlanError("expected samples of several lengths to plan packs of, got one length, which needs no plan")
+        return index
+
+    def store(self, index: PackIndex, folder: Path) -> Path:
+        """Write the index of all epochs where `pack(cache=folder)` finds it, and return the file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return index.write(folder, f"{self.fingerprint}-0")
+
+    def _part(self, first: int, end: int, rule: Rule, name: str | None) -> PackIndex | EvenIndex:
+        """The index of a range of samples of the plan below; without a name, nothing is planned or looked up."""
+        n = end - first
+        views = [axis.views[0] for axis in self._axes]
+
+        def lengths(item: IntArray) -> IntArray:
+            rows = self.upstream.lengths(item + first)
+            return rows[views[0]] if len(views) == 1 else np.stack([rows[view] for view in views], axis=1)
+
+        even = self.upstream.even
+        if even is not None and (index := EvenIndex.of(n, [even[view] for view in views], rule)):
+            return index
+        table = self.upstream.length_table(views[0]) if first == 0 and len(views) == 1 else None
+        return self._pack_index(lengths if table is None else table[:n], n, rule, name)
+
+    def _pack_index(self, lengths: Lengths, n: int, rule: Rule, name: str | None) -> PackIndex:
+        """An index: from the folder of plans if it has a sound one, else planned and written to it."""
+        folder = None if self._pack.cache is None or name is None else Path(self._pack.cache)
+        if folder is not None and name is not None and (index := PackIndex.read(folder, name, lengths, rule, n=n)):
+            return index
+        window, keep = self._pack.window, self._pack.keep
+        index = PackIndex(lengths, rule, n=n, window=window, block=math.gcd(64, window), keep=keep, threads=cores())
+        if name is None:
+            return index
+        if folder is not None:
+            index.write(folder, name)
+        len(index)  # plans it
+        return index
+
+    def __reduce__(self) -> tuple[type[PackedPlan], tuple[object, ...]]:
+        # Indexes hold functions and a lock; another process plans again, or reads the folder of plans.
+        limits = {name: axis.limit for axis in self._axes for name in axis.names}
+        fill, head = ({r.name: getattr(r, which) for r in self.reads} for which in ("fill", "head"))
+        return PackedPlan, (self.upstream, self._pack, limits, fill, head)

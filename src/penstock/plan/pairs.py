@@ -34,7 +34,7 @@ class Pairs(SampleTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
-        >>> data.sample_with(Pairs())[:]["rewards"].tolist()
+        >>> data.apply(Pairs())[:]["rewards"].tolist()
         [[0.0, 1.0], [2.0, 3.0], [3.0, 4.0]]
     """
 

@@ -28,7 +28,7 @@ class Repeat(PlanTransform):
 
     Example:
         >>> import penstock
-        >>> penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().apply(Repeat(2))[:]["x"].tolist()
+        >>> penstock.from_arrays({"x": [1, 2]}, lengths=[2]).steps().apply(Repeat(2))[:]["x"].tolist()
         [1, 2, 1, 2]
     """
 

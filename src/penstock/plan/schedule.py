@@ -239,16 +239,16 @@ def _until(stretches: Stretches, limits: Sequence[int | None], sizes: dict[int, 
             )
     else:
         sizes = {i: size if (limit := limits[i]) is None else min(size, limit) for i, size in sizes.items()}
-    some, numbers = list(sizes), np.array(list(sizes.values()))
+    sources, numbers = list(sizes), np.array(list(sizes.values()))
     targets = _targets(stretches, limits)
     horizon = _horizon(targets, sizes, stop)
     horizon = horizon if targets.end is None else min(horizon, targets.end)
     order = _order(targets, horizon)
     over: Callable[[int], bool]
     if stop == "first_exhausted":
-        over = lambda k: bool((order.counts(min(k + 1, horizon))[some] > numbers).any())  # noqa: E731
+        over = lambda k: bool((order.counts(min(k + 1, horizon))[sources] > numbers).any())  # noqa: E731
     else:
-        over = lambda k: bool((order.counts(k)[some] >= numbers).all())  # noqa: E731
+        over = lambda k: bool((order.counts(k)[sources] >= numbers).all())  # noqa: E731
     length = bisect_left(range(horizon + 1), True, key=over)
     if length > horizon:
         raise PlanError(f"expected every source to be used up, got weights that end at zero before that; sizes {sizes}")

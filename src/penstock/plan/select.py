@@ -73,13 +73,24 @@ def check_takable(plan: Plan, what: str) -> None:
         )
 
 
+def rows_of_mask(mask: object, n: int, unit: str) -> IntArray:
+    """Return the numbers of the rows that a mask keeps."""
+    keep = np.asarray(mask)
+    if keep.dtype != np.bool_ or keep.shape != (n,):
+        raise PlanError(
+            f"expected a condition as text, a function, or a mask of one bool for each {unit} ({n}), got an array of "
+            f"{keep.dtype}{list(keep.shape)}"
+        )
+    return np.flatnonzero(keep)
+
+
 class SubsetPlan(FixedPlan, DerivedPlan):
     """Plan of `Take`."""
 
     def __init__(self, upstream: Plan, transform: Take) -> None:
         super().__init__(upstream, transform)
         self._rows = transform.rows
-        self._takes = "where() or take() keeps"
+        self._takes = "filter() or an index keeps"
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -34,7 +34,7 @@ class Sequences(SampleTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(5)}, lengths=[2, 3])
-        >>> batch = data.sample_with(Sequences())[:]
+        >>> batch = data.apply(Sequences())[:]
         >>> batch["rewards"].tolist(), batch["mask"].sum(axis=1).tolist()
         ([[0, 1, 0], [2, 3, 4]], [2, 3])
     """

@@ -29,7 +29,7 @@ class Shard(PlanTransform):
 
     Example:
         >>> import penstock
-        >>> data = penstock.from_arrays({"x": [1, 2, 3, 4, 5]}, lengths=[5]).samples()
+        >>> data = penstock.from_arrays({"x": [1, 2, 3, 4, 5]}, lengths=[5]).steps()
         >>> [data.apply(Shard(index, count=2))[:]["x"].tolist() for index in (0, 1)]
         [[1, 3, 5], [2, 4]]
     """

@@ -45,7 +45,7 @@ class Shuffle(PlanTransform):
 
     Example:
         >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples().apply(Shuffle(seed=1))
+        >>> data = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps().apply(Shuffle(seed=1))
         >>> sorted(data[:]["x"].tolist())
         [0, 1, 2, 3, 4, 5]
 

@@ -37,7 +37,7 @@ class Split(EpisodeTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.zeros(10)}, lengths=[1] * 10)
-        >>> train, test = (data.choose(Split((0.8, 0.2), part, seed=1)) for part in (0, 1))
+        >>> train, test = (data.apply(Split((0.8, 0.2), part, seed=1)) for part in (0, 1))
         >>> len(train), len(test), sorted([*train.episodes.index, *test.episodes.index]) == list(range(10))
         (8, 2, True)
     """
@@ -47,11 +47,11 @@ class Split(EpisodeTransform):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        given: tuple[Any, ...] = tuple(self.sizes)
-        if any(isinstance(s, bool) or not isinstance(s, (int, float, np.number)) for s in given) or not given:
+        parts: tuple[Any, ...] = tuple(self.sizes)
+        if any(isinstance(s, bool) or not isinstance(s, (int, float, np.number)) for s in parts) or not parts:
             raise PlanError(f"expected Split sizes to be fractions or numbers of episodes, got {self.sizes!r}")
-        whole = all(isinstance(s, (int, np.integer)) for s in given)
-        sizes = tuple(int(s) if whole else float(s) for s in given)
+        whole = all(isinstance(s, (int, np.integer)) for s in parts)
+        sizes = tuple(int(s) if whole else float(s) for s in parts)
         if not all(isfinite(s) and s >= 0 for s in sizes) or not (whole or abs(sum(sizes) - 1) < 1e-9):
             raise PlanError(f"expected Split sizes of 0 or more, fractions adding up to 1, got {self.sizes!r}")
         set_fields(self, sizes=sizes)

@@ -170,7 +170,7 @@ def _pieces(targets: PickTargets, below: list[int], under: list[int]) -> list[li
     """The straight pieces of `F` for a node with the sources `below`, `under` its left child: begin, whole part and
     fraction (in 2^-63) of `F + 1/2` there, and slope."""
     kept = np.flatnonzero(targets.touched[:, below].any(axis=1) | (np.arange(len(targets.knots)) == 0))
-    n, left = (targets.counts[kept][:, some].sum(axis=1).tolist() for some in (below, under))
+    n, left = (targets.counts[kept][:, columns].sum(axis=1).tolist() for columns in (below, under))
     n.append(n[-1] + int(targets.rates[below].sum()))
     left.append(left[-1] + int(targets.rates[under].sum()))
     rows: list[list[int]] = []

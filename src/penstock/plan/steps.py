@@ -32,7 +32,7 @@ class Steps(SampleTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"observations": np.arange(7), "rewards": np.zeros(5)}, lengths=[2, 3])
-        >>> batch = data.sample_with(Steps(next_observations=True))[:]
+        >>> batch = data.apply(Steps(next_observations=True))[:]
         >>> batch["observations"].tolist(), batch["next_observations"].tolist()
         ([0, 1, 3, 4, 5], [1, 2, 4, 5, 6])
 
@@ -54,9 +54,14 @@ class Steps(SampleTransform):
             for path, align in episodes.aligns.items()
         ]
         if self.next_observations:
-            if stored := [path for path in episodes.aligns if under("next_observations", path)]:
-                message = f"expected outputs of different names, got {stored[0]!r} as a column of the data"
-                raise PlanError(f"{message}, which samples have already; leave `next_observations=True` out")
+            require_no_next(episodes)
             following = View("boundary", 1, 2, end=1)
             outputs += [(f"next_{path}", path, following) for path in episodes.boundary("observations")]
         return AnchoredPlan(episodes, self, outputs, squeeze=True)
+
+
+def require_no_next(episodes: Episodes) -> None:
+    """Raise `PlanError` if the data have a column of next observations."""
+    if stored := [path for path in episodes.aligns if under("next_observations", path)]:
+        message = f"expected outputs of different names, got {stored[0]!r} as a column of the data"
+        raise PlanError(f"{message}, which samples have already; use steps() instead of transitions()")

@@ -55,7 +55,7 @@ class PickTargets:
         for (begin, _), (end, _), rate in zip(stretches, stretches[1:], rates, strict=False):
             counts.append(counts[-1] + rate * (end - begin))
         table = np.stack(counts)
-        weights = tuple(tuple(_whole(shares)) for _, shares in stretches)
+        weights = tuple(tuple(_whole_weights(shares)) for _, shares in stretches)
         return cls(tuple(knots), table, rates[-1], np.ones(table.shape, np.bool_), weights)
 
     @classmethod
@@ -89,7 +89,7 @@ class PickTargets:
                 knots.append(int(counts.sum()))
                 rows.append(counts)
                 touched.append((last == m) | (m == 0 and len(stretches) > 1))
-                weights.append(_reduced(np.where(left > 0, _whole(shares), 0).tolist()))
+                weights.append(_reduced(np.where(left > 0, _whole_weights(shares), 0).tolist()))
                 rates = left
             if cut is None or not rates.any():
                 break
@@ -160,7 +160,7 @@ def _scaled(shares: Sequence[Fraction]) -> AnyArray:
     return rate
 
 
-def _whole(shares: Sequence[Fraction]) -> AnyArray:
+def _whole_weights(shares: Sequence[Fraction]) -> AnyArray:
     """`[D]` least whole numbers in the ratio of the shares."""
     common = lcm(*(share.denominator for share in shares))
     return np.array(_reduced([share.numerator * (common // share.denominator) for share in shares]), object)

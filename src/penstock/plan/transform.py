@@ -59,7 +59,7 @@ class SampleTransform(ABC):
 
 
 class PlanTransform(ABC):
-    """Transform from plan to plan: `Shuffle`, `Repeat`, `Nominal`, `Shard`, `Pack`. A frozen dataclass.
+    """Transform from plan to plan: `Shuffle`, `Repeat`, `EpochLength`, `Shard`, `Pack`. A frozen dataclass.
 
     Example:
         >>> from penstock.plan import PlanTransform, Shuffle

@@ -71,7 +71,7 @@ class Weighted(PlanTransform):
 
     Example:
         >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"x": np.arange(3)}, lengths=[3]).samples()
+        >>> data = penstock.from_arrays({"x": np.arange(3)}, lengths=[3]).steps()
         >>> data.apply(Weighted(np.array([1, 0, 3]), epoch_length=8))[:]["x"].tolist()
         [2, 0, 2, 2, 2, 0, 2, 2]
     """

@@ -44,7 +44,7 @@ class Where(EpisodeTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.zeros(9)}, lengths=[2, 3, 4])
-        >>> data.choose(Where("total_steps > 2 and id % 2 == 0")).episodes.index.tolist()
+        >>> data.apply(Where("total_steps > 2 and id % 2 == 0")).episodes.index.tolist()
         [2]
     """
 
@@ -65,7 +65,7 @@ class Where(EpisodeTransform):
             chosen = np.broadcast_to(chosen, len(episodes)) if chosen.shape == () else chosen
         else:
             chosen, why = np.asarray(self.condition(table)), "Where(function)"
-            hint = "it gets the columns of all episodes, as in where(lambda table: table['total_steps'] > 10)"
+            hint = "it gets the columns of all episodes, as in filter(lambda table: table['total_steps'] > 10)"
         if chosen.dtype != np.bool_ or chosen.shape != (len(episodes),):
             raise PlanError(
                 f"expected {why} to give one boolean an episode ({len(episodes)}), "
@@ -193,7 +193,7 @@ def _column(name: str, table: Columns) -> Any:
 
 def _known(name: str, table: Columns) -> Array:
     if name not in list(table):
-        raise PlanError(f"expected a column of episodes among {list(table)}, got {name!r}{suggestion(name, table)}")
+        raise PlanError(f"expected a column among {list(table)}, got {name!r}{suggestion(name, table)}")
     column: Any = table[name]
     return column
 

@@ -49,18 +49,18 @@ class Windows(SampleTransform):
         >>> import numpy as np, penstock
         >>> columns = {"observations": np.arange(11), "actions": np.arange(9)}
         >>> data = penstock.from_arrays(columns, lengths=[4, 5])
-        >>> data.sample_with(Windows(3))[:]["actions"].tolist()
+        >>> data.apply(Windows(3))[:]["actions"].tolist()
         [[0, 1, 2], [1, 2, 3], [4, 5, 6], [5, 6, 7], [6, 7, 8]]
 
         Two observations back and three actions ahead:
 
-        >>> windows = data.sample_with(Windows(1, columns={"observations": (-1, 1), "actions": (0, 3)}))
+        >>> windows = data.apply(Windows(1, columns={"observations": (-1, 1), "actions": (0, 3)}))
         >>> windows[0]["observations"].tolist(), windows[0]["actions"].tolist()
         ([0, 1], [1, 2, 3])
 
         Next observations:
 
-        >>> windows = data.sample_with(Windows(2, columns={"next_observations": ("observations", 1, 3)}))
+        >>> windows = data.apply(Windows(2, columns={"next_observations": ("observations", 1, 3)}))
         >>> windows[0]["next_observations"].tolist()
         [1, 2]
     """
@@ -76,8 +76,8 @@ class Windows(SampleTransform):
             require_int(self, name, least)
         if self.pad not in ("drop", "zero", "repeat"):
             raise PlanError(f"expected pad to be 'drop', 'zero' or 'repeat', got {self.pad!r}")
-        given = self.columns.items() if isinstance(self.columns, Mapping) else ((r[0], r[1:]) for r in self.columns)
-        set_fields(self, columns=_ranges(given))
+        ranges = self.columns.items() if isinstance(self.columns, Mapping) else ((r[0], r[1:]) for r in self.columns)
+        set_fields(self, columns=_ranges(ranges))
 
     @override
     def plan(self, episodes: Episodes) -> Plan:

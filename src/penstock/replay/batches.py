@@ -6,14 +6,15 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns
 from penstock.core.ragged import Array
-from penstock.data.map_dataset import MapDataset
+from penstock.data.loadable import Loadable
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import ExpiredRowError, PlanError, StateError
 from penstock.flow.metrics import Metrics
 from penstock.loading.ticket import Batch, Ticket
@@ -21,12 +22,52 @@ from penstock.loading.why import Why
 from penstock.plan.schedule import Schedule
 from penstock.replay.draw import REMEMBERED, Draw
 from penstock.replay.prioritized import PrioritizedSampler
+from penstock.replay.samplers import ReplaySampler
 from penstock.replay.why import with_offline
 
-if TYPE_CHECKING:
-    from penstock.replay.replay import Replay
-
 SOURCE = "source"
+
+
+class DrawSource(Protocol):
+    """What `ReplayBatches` needs of a `Replay`, whose methods of these names say more."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the arguments."""
+        ...
+
+    @property
+    def sampler(self) -> ReplaySampler:
+        """How samples are drawn."""
+        ...
+
+    def draw(self, n: int | None = None, *, max_tokens: int | None = None) -> Draw:
+        """Draw samples, and read nothing."""
+        ...
+
+    def read(self, draw: Draw) -> Batch:
+        """Read the rows of a draw."""
+        ...
+
+    def remember(self, draw: Draw) -> None:
+        """Let `why` explain a draw."""
+        ...
+
+    def as_of(self, episodes: int) -> DrawSource | None:
+        """Return the replay as it was after so many episodes."""
+        ...
+
+    def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
+        """Return where the rows of a batch are from."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +88,10 @@ class _Taken:
     draw: Draw | None
 
 
-class ReplayBatches:
+class ReplayBatches(Loadable):
     """Endless batches of a replay. `Replay.batches` makes it.
 
-    A batch is drawn when it is taken. A `Loader` or an adapter that takes batches before the consumer asks for them
+    A batch is drawn when it is taken. A loader that takes batches before the consumer asks for them
     draws them with the priorities of that moment. `state_dict` has the draws of batches that were taken and not
     received, so a resumed run gets equal batches.
 
@@ -70,14 +111,14 @@ class ReplayBatches:
         >>> replay = penstock.Replay(None, 100)
         >>> replay.write(data[0])
         0
-        >>> batches = replay.batches(4, offline=data.samples().shuffle(seed=0), share=0.5)
+        >>> batches = replay.batches(4, offline=data.steps().shuffle(seed=0), share=0.5)
         >>> next(iter(batches))["source"].tolist()
         [0, 0, 1, 1]
     """
 
     def __init__(
         self,
-        replay: Replay,
+        replay: DrawSource,
         batch_size: int | None,
         offline: MapDataset | None = None,
         share: float | Fraction = 0.5,
@@ -95,7 +136,7 @@ class ReplayBatches:
         self.replay = replay
         self.batch_size = batch_size
         self.max_tokens = max_tokens
-        self.offline = offline
+        self.offline = None if offline is None else planned_samples(offline)
         online = Fraction(1) if offline is None else Fraction(str(share))
         if not 0 <= online <= 1:
             raise PlanError(f"expected a share of the replay within 0 to 1, got {share}")
@@ -257,7 +298,7 @@ class ReplayBatches:
         first = int(self._schedule.counts(position)[1])
         parts: dict[str, dict[str, Array]] = {} if online is None else {"replay": dict(online.flat)}
         if other and self.offline is not None:
-            offline = dict(self.offline.batch(np.arange(first, first + other)).flat)
+            offline = dict(self.offline.at(np.arange(first, first + other)).flat)
             if isinstance(self.replay.sampler, PrioritizedSampler):
                 offline["weights"] = np.ones(other, np.float32)
             parts["dataset"] = offline
@@ -279,7 +320,7 @@ class ReplayBatches:
         if own.keys() != other.keys():
             raise PlanError(
                 f"expected the outputs {sorted(own)} of the replay in the offline dataset, got {sorted(other)}; "
-                "select() or map() the dataset to the same outputs"
+                "select_columns() or map() the dataset to the same outputs"
             )
         for name, (dtype, shape) in own.items():
             if other[name] != (dtype, shape):

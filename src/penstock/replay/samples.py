@@ -10,20 +10,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from penstock.core.arrays import FloatArray, IntArray
+from penstock.core.arrays import IntArray
 from penstock.core.spec import ALIGNS, Align, Spec
+from penstock.data.n_step import Arrays, NStepSums, require_summable
 from penstock.errors import ArgumentError, PlanError, SpecError
 from penstock.kernels.replay import ALIGN, COLUMN, END, EVERY, HI, LO, MASK, PAD, REPEAT, ROW_BYTES, SHIFT, VIEWS
 from penstock.plan.anchored import AnchoredPlan
 from penstock.plan.episodes import Episodes
+from penstock.plan.n_step import REAL, SUMMED
 from penstock.plan.transform import SampleTransform, require_int
-
-Arrays = dict[str, Any]
 
 
 class ReplaySamples(ABC):
@@ -101,7 +100,7 @@ class Transitions(ReplaySamples):
         outputs: list[SampleOutput] = []
         for path, field in spec.items():
             if field.align != "boundary":
-                hi = self.n_step if path in _SUMMED else 1
+                hi = self.n_step if path in SUMMED else 1
                 outputs.append(SampleOutput(path, path, field.align, 0, hi, pad=REPEAT, squeeze=hi == 1))
             elif path == "observations" or path.startswith("observations/"):
                 span, alone = self.stack, self.stack == 1
@@ -123,40 +122,9 @@ class Transitions(ReplaySamples):
                 outputs.append(SampleOutput(path, path, "boundary", 0, 1, squeeze=True, end=1))
         if self.n_step == 1:
             return SampleLayout(AnchorRule(), tuple(outputs))
-        if missing := [path for path in _SUMMED if path not in spec]:
-            raise PlanError(
-                f"expected the columns {list(_SUMMED)} for rewards of {self.n_step} steps, got no {missing}"
-            )
-        if wide := {path: spec[path].shape for path in _SUMMED[1:] if spec[path].shape}:
-            raise SpecError(f"expected one flag a step for rewards of {self.n_step} steps, got rows of {wide}")
-        outputs.append(SampleOutput(_REAL, "rewards", "step", 0, self.n_step, pad=MASK))
-        return SampleLayout(
-            AnchorRule(), tuple(outputs), _NStep(np.power(self.gamma, np.arange(self.n_step + 1), dtype=np.float64))
-        )
-
-
-_SUMMED = ("rewards", "terminations", "truncations")
-_REAL = "__real__"  # which of the n steps are within the episode; no consumer sees it
-
-
-@dataclass(frozen=True, eq=False)
-class _NStep:
-    """Sum the rewards of n steps up to a termination. `powers` are `gamma ** (0 ... n)`."""
-
-    powers: FloatArray
-
-    def __call__(self, flat: Arrays) -> Arrays:
-        summed = flat.pop(_REAL)
-        ended = flat["terminations"] != 0
-        summed[:, 1:] &= ~np.logical_or.accumulate(ended[:, :-1], axis=1)
-        steps = summed.sum(1)
-        for name in ("terminations", "truncations"):
-            flat[name] = flat[name][np.arange(len(steps)), steps - 1]
-        rewards = flat["rewards"]
-        sums = np.einsum("bn...,bn->b...", rewards, summed * self.powers[:-1])
-        flat["rewards"] = sums.astype(np.result_type(rewards.dtype, np.float32))
-        flat["discounts"] = np.where(flat["terminations"], 0.0, self.powers[steps]).astype(np.float32)
-        return flat
+        require_summable(spec, self.n_step)
+        outputs.append(SampleOutput(REAL, "rewards", "step", 0, self.n_step, pad=MASK))
+        return SampleLayout(AnchorRule(), tuple(outputs), NStepSums(self.n_step, self.gamma).summed)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.ragged import offsets_of
-from penstock.data.map_dataset import MapDataset
+from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import PlanError, StateError
 from penstock.kernels.replay import MASK
 from penstock.loading.skips import Skips
@@ -57,7 +57,7 @@ def why_drawn(
     return Why(ticket, view, Columns(lines, n), (name,))
 
 
-def with_offline(online: Why, offline: MapDataset, first: int, count: int, column: str | None, share: float) -> Why:
+def with_offline(online: Why, offline: PlannedSamples, first: int, count: int, column: str | None, share: float) -> Why:
     """Return the rows of a batch that has samples of a replay and of a dataset after them."""
     ticket = Ticket(first, count, offline.plan.fingerprint[:8])
     other = why(offline, ticket, Skips(), column)

@@ -82,7 +82,7 @@ def test_each_step_is_what_act_reads(tmp_path: Path, compress: bool, options: An
             assert episode.metadata["file"] == file.name
             assert episode.metadata["sim"] is False
         windows = data.windows(3, pad="repeat").shuffle(seed=4)
-        loaders = [penstock.Loader(windows, batch_size=4, threads=threads) for threads in (0, 2)]
+        loaders = [windows.loader(batch_size=4, threads=threads) for threads in (0, 2)]
         for one, other in zip(*loaders, strict=True):
             for name in one:
                 np.testing.assert_array_equal(one[name], other[name])

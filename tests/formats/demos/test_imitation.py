@@ -16,7 +16,6 @@ import penstock
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.base.format import recognise
 from penstock.formats.demos import FORMAT
-from penstock.formats.demos.format import kind_at
 from penstock.formats.demos.imitation import ImitationKind
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "imitation"
@@ -38,7 +37,7 @@ def parts_of(path):
 @pytest.mark.parametrize("name", [*FULL, *BARE])
 def test_it_is_recognised_by_content(name):
     assert recognise(GOLDEN / name)[0].name == "demos"
-    assert kind_at(GOLDEN / name).name == "imitation"
+    assert FORMAT.kind_at(GOLDEN / name).name == "imitation"
 
 
 @pytest.mark.parametrize("name", ["expected.npz", "PROVENANCE.md", "nothing", "."])

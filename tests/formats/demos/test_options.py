@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from penstock.formats.demos.kinds import KINDS
 
 from penstock.formats.demos import FORMAT
 from penstock.formats.demos.kind import Kind
 
-ATARI = Path(__file__).parents[2] / "golden" / "ilr" / "native" / "atari" / "pong_synth.npz"
+KINDS = FORMAT.kinds
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -40,9 +39,3 @@ def test_left_out_is_there_where_something_is(tmp_path: Path) -> None:
         assert not source.account.left_out
     with FORMAT.open(tmp_path / "b.npz", kind="npz") as source:
         assert [(each.where, each.reason) for each in source.account.left_out] == [("name", "unsupported-dtype")]
-
-
-def test_a_check_takes_the_options_of_opening() -> None:
-    assert list(FORMAT.check(ATARI, kind="atari", frames="stack")) == []
-    with pytest.raises(Exception, match="frames"):
-        list(FORMAT.check(ATARI, frames="nonsense"))

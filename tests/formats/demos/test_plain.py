@@ -17,7 +17,6 @@ from penstock.errors import ChecksumError, DamageWarning, FormatError, UnknownFo
 from penstock.formats.base.format import named, recognise
 from penstock.formats.demos import FORMAT
 from penstock.formats.demos.archive import NpzArchive
-from penstock.formats.demos.format import kind_at
 from penstock.formats.demos.plain import PlainKind
 
 MINARI = Path(__file__).parents[2] / "golden" / "minari"
@@ -65,7 +64,7 @@ def test_names_say_what_arrays_are(tmp_path, layout, boundary, compressed):
     arrays = {obs: parts["obs"], acts: parts["acts"], rews: parts["rews"], **ends}
     path = saved(tmp_path / "f.npz", compressed, **arrays)
     assert recognise(path)[0].name == "demos"
-    assert kind_at(path).name == "npz"
+    assert FORMAT.kind_at(path).name == "npz"
     with FORMAT.open(path) as source:
         assert list(source.spec) == ["observations", "actions", "rewards", "terminations", "truncations"]
         assert source.spec["observations"].align == ("boundary" if boundary else "step")

@@ -49,7 +49,7 @@ def test_depth_equals_that_of_lerobot(kind: str) -> None:
     assert data.metadata["depth"] == {PATH: {"unit": unit, **(CODES if "video" in kind else {})}}
     assert data.spec[PATH].shape == (48, 64, 1)
     assert penstock.check(GOLDEN / kind, deep=True).sound
-    assert np.array_equal(next(iter(penstock.Loader(data.windows(2), batch_size=3)))[PATH][2], rows[2:4])
+    assert np.array_equal(next(iter(data.windows(2).loader(batch_size=3)))[PATH][2], rows[2:4])
 
 
 @pytest.mark.parametrize("cameras", ["image", "video"])

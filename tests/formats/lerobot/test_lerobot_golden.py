@@ -51,7 +51,7 @@ def test_every_dataset_opens_and_checks_clean(name: str) -> None:
 
 @pytest.mark.parametrize("index", ITEMS)
 def test_items_equal_those_of_lerobot(index: int) -> None:
-    found = flatten(penstock.open(GOLDEN / "v3_image").samples()[index])
+    found = flatten(penstock.open(GOLDEN / "v3_image").steps()[index])
     for name, value in item(index).items():
         array = np.asarray(found[path_of(name)])
         array = np.moveaxis(array, -1, 0) if ".images." in name else array
@@ -126,7 +126,7 @@ def test_frames_equal_those_of_pyav(name: str) -> None:
         camera = "top" if "images.top" in key else "wrist"
         first = 0 if name == "v3_video" else int(data.source.offsets[int(key.split("episode_")[1][:6])])
         rows = first + frames[key.replace("/rgb", "/frame")]
-        found = data.samples()[rows]["observations"]["images"][camera]
+        found = data.steps()[rows]["observations"]["images"][camera]
         np.testing.assert_array_equal(found, frames[key])
 
 

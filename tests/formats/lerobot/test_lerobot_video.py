@@ -95,9 +95,9 @@ def test_rows_without_a_frame_of_their_own_episode_are_left_out_or_refused(frame
         assert len(data) == 3
         rows = np.concatenate([np.arange(e * 10, e * 10 + frames[e]) for e in range(3)])
         pixels = [pixel(e, t) for e in range(3) for t in range(frames[e])]
-        assert data.samples()[rows][TOP][:, 8, 8, 0].tolist() == pixels  # the others are sound
+        assert data.steps()[rows][TOP][:, 8, 8, 0].tolist() == pixels  # the others are sound
         with pytest.raises(FormatError, match=r"expected a frame within .* in its part of the file, up to"):
-            data.samples()[short * 10 + 9]
+            data.steps()[short * 10 + 9]
         with pytest.raises(FormatError, match="in its part of the file"):
             data.windows(3)[len(data.windows(3)) - 1 if short == 2 else short * 8 + 7]
 
@@ -156,7 +156,7 @@ def test_timestamps_that_float32_rounds_have_their_frames(tmp_path: Path) -> Non
 
 
 def test_reads_start_no_threads_and_do_not_look_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = penstock.open(GOLDEN / "v3_video").samples().shuffle(seed=0)
+    samples = penstock.open(GOLDEN / "v3_video").steps().shuffle(seed=0)
     samples[np.arange(16)]  # starts the threads that all reads share
     started: list[str] = []
     start = threading.Thread.start

@@ -160,13 +160,13 @@ def test_row_groups_are_read_together_where_many_are_wanted(tmp_path: Path, monk
     monkeypatch.setattr(ParquetFile, "columns", noted)
     with penstock.open(tmp_path / "data") as data:
         together.clear()
-        whole = data.samples()[:]
+        whole = data.steps()[:]
         assert together == [40] * len(together)
         same(tmp_path / "data", made)
         monkeypatch.setattr("penstock.formats.lerobot.columns.TOGETHER", 99)
         together.clear()
         with penstock.open(tmp_path / "data") as again:
-            alone = again.samples()[:]
+            alone = again.steps()[:]
         assert together == [40]  # of the index
         for name in whole:
             assert_same_array(alone[name], whole[name], name)
@@ -180,7 +180,7 @@ def test_row_groups_are_read_together_where_many_are_wanted(tmp_path: Path, monk
     file.write_bytes(raw)
     with penstock.open(tmp_path / "data") as data:
         with pytest.raises(FormatError, match="row group 17"):
-            data.samples().select("observations")[:]
+            data.steps().select_columns("observations")[:]
         np.testing.assert_array_equal(data[16].observations, made[16].columns["observations"])
 
 
@@ -465,7 +465,7 @@ def test_any_dataset_is_converted(example: Example, tmp_path: Path) -> None:
 
 def test_lerobot_is_converted_to_lerobot_and_to_columns(tmp_path: Path) -> None:
     data = penstock.open(GOLDEN / "v21_image")
-    report = penstock.convert(data.take([2, 0]), tmp_path / "new", format="lerobot")
+    report = penstock.convert(data[[2, 0]], tmp_path / "new", format="lerobot")
     assert {note.what for note in report.notes} >= {"index", "task_index"}
     found = penstock.open(tmp_path / "new")
     for path in ("observations/images/top", "task", "actions", "timestamp"):

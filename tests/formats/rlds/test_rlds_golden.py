@@ -71,7 +71,7 @@ def test_jpeg_is_what_tensorflow_decodes(split: str) -> None:
     assert np.abs(found - EXPECTED[f"{split}/1/wrist_image_accurate"]).max() <= 1
     np.testing.assert_array_equal(fast[1].columns[wrist], EXPECTED[f"{split}/1/wrist_image"])  # TensorFlow's default
     rows = fast.source.offsets[1] + np.arange(len(fast[1]))
-    np.testing.assert_array_equal(fast.samples()[rows][wrist], EXPECTED[f"{split}/1/wrist_image"])
+    np.testing.assert_array_equal(fast.steps()[rows][wrist], EXPECTED[f"{split}/1/wrist_image"])
     assert fast.source.fingerprint != accurate.source.fingerprint
     assert pickle.loads(pickle.dumps(fast.source)).fingerprint == fast.source.fingerprint
 
@@ -109,7 +109,7 @@ def test_both_containers_of_the_same_data_are_equal() -> None:
     one, other = (penstock.open(GOLDEN / f"{kind}/toy_arm:val").source for kind in ("tfrecord", "array_record"))
     assert [e.metadata["file_path"] for e in one.episodes()] == [e.metadata["file_path"] for e in other.episodes()]
     order = np.random.default_rng(1).permutation(one.steps)
-    batches = [penstock.EpisodeDataset(source).samples()[order] for source in (one, other)]
+    batches = [penstock.EpisodeDataset(source).steps()[order] for source in (one, other)]
     for path in one.spec:
         for row, expected in zip(_rows(batches[0][path]), _rows(batches[1][path]), strict=True):
             np.testing.assert_array_equal(row, expected)
@@ -118,7 +118,7 @@ def test_both_containers_of_the_same_data_are_equal() -> None:
 def test_rows_in_any_order_equal_whole_episodes() -> None:
     data = penstock.open(GOLDEN / FOLDERS[0], split="all")
     assert (len(data), data.source.steps) == (12, 72)
-    samples, windows = data.samples(), data.windows(3, pad="zero")
+    samples, windows = data.steps(), data.windows(3, pad="zero")
     rng = np.random.default_rng(0)
     order = rng.permutation(72)
     batch = samples[order]

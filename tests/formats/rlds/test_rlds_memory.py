@@ -41,7 +41,7 @@ def repeated(path: Path, repeats: int) -> Path:
 def growth(path: Path) -> int:
     """Most bytes that reading all steps in random order takes, above those of the open dataset."""
     data = penstock.open(path, cache_bytes=1 << 16, columns=COLUMNS)
-    samples = data.samples().shuffle(seed=0)
+    samples = data.steps().shuffle(seed=0)
     tracemalloc.start()
     try:
         for begin in range(0, len(samples), BATCH):

@@ -113,7 +113,7 @@ def test_the_format_is_told_by_content(name: str, tmp_path: Path) -> None:
     plain = tmp_path / "data"
     plain.write_bytes((GOLDEN / name).read_bytes())
     assert FORMAT.recognises(plain)
-    assert len(penstock.open(plain).samples()) == len(penstock.open(GOLDEN / name).samples())
+    assert len(penstock.open(plain).steps()) == len(penstock.open(GOLDEN / name).steps())
 
 
 def test_written_anew_it_is_the_same(tmp_path: Path) -> None:

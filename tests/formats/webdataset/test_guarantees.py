@@ -46,7 +46,7 @@ def digests(loader: penstock.Loader) -> list[bytes]:
 
 def loader(path: Path, cache: Path, seed: int, threads: int) -> penstock.Loader:
     data = penstock.open(path, cache=cache).windows(2).shuffle(seed=seed)
-    return penstock.Loader(data, batch_size=16, threads=threads)
+    return data.loader(batch_size=16, threads=threads)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -94,7 +94,7 @@ def peak(episodes, root, compression):
             writer.write(penstock.Episode(spec, columns))
     top = 0
     data = penstock.open(root, cache=Path(sys.argv[1]) / "cache").windows(2).shuffle(seed=0)
-    for i, batch in enumerate(penstock.Loader(data, batch_size=64, threads=1, memory=16 << 20)):
+    for i, batch in enumerate(data.loader(batch_size=64, threads=1, memory=16 << 20)):
         top = max(top, anonymous()) if i % 20 == 0 else top
     return top
 

@@ -46,7 +46,7 @@ def test_every_default_encoder_of_the_library_is_read() -> None:
 
 def test_several_shards_of_the_library() -> None:
     data = penstock.open(f"{GOLDEN}/webdataset-{{00..01}}.tar.gz")
-    assert data.samples()[:]["e.cls"].tolist() == [-3, 4, 11, 18]
+    assert data.steps()[:]["e.cls"].tolist() == [-3, 4, 11, 18]
 
 
 def grouped(path: Path) -> list[dict[str, Any]]:

@@ -119,7 +119,7 @@ def test_one_packed_archive_is_read_while_it_is_recorded(tmp_path: Path) -> None
         writer.write(episode(0))
         assert not path.exists()
         data = penstock.open(path)
-        assert data.samples()[:]["rewards"].tolist() == [0.0, 1.0, 2.0]
+        assert data.steps()[:]["rewards"].tolist() == [0.0, 1.0, 2.0]
         with pytest.raises(FileExistsError):
             FORMAT.create(path, SPEC)
     assert path.read_bytes()[:2] == b"\x1f\x8b"

@@ -117,7 +117,7 @@ def test_samples_are_not_merged_across_archives(tmp_path: Path) -> None:
     write(tmp_path / "s-10.tar", {"a/x.cls": b"2", "b/x.cls": b"3", "__skip__/x.cls": b"9", "README": b"no dot"})
     for path in (tmp_path, tmp_path / "s-{9..10}.tar", tmp_path / "s-{9,10}.tar"):
         data = penstock.open(path)
-        assert data.samples()[:]["cls"].tolist() == [1, 2, 3]
+        assert data.steps()[:]["cls"].tolist() == [1, 2, 3]
     with pytest.raises(FileNotFoundError):
         penstock.open(tmp_path / "s-{8..10}.tar")
 

@@ -56,7 +56,7 @@ def rows(stream: Any) -> list[int]:
 def test_as_stored_it_is_what_a_source_reads(size: int, tmp_path: Path) -> None:
     stream = ShardStream(shards(tmp_path), rows=size)
     assert stream.shuffling == "none"
-    assert rows(stream()) == list(range(25)) == penstock.open(tmp_path).samples()[:]["cls"].tolist()
+    assert rows(stream()) == list(range(25)) == penstock.open(tmp_path).steps()[:]["cls"].tolist()
 
 
 def test_shuffled_in_a_buffer_by_the_seed(tmp_path: Path) -> None:

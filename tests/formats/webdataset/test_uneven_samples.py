@@ -54,14 +54,14 @@ def test_refused_as_they_are(uneven: Path) -> None:
 def test_samples_left_out_are_counted(uneven: Path) -> None:
     data = penstock.open(uneven, missing="leave_out")
     assert data.metadata["missing"] == {"samples": 2, "members": {"cls": 1, "txt": 1}}
-    assert data.samples()[:]["cls"].tolist() == [0, 3]
+    assert data.steps()[:]["cls"].tolist() == [0, 3]
     assert [data.source.sample(i)["__key__"] for i in range(2)] == ["0", "3"]
     assert data[1].columns["txt"].strings() == ["né 3"]
 
 
 def test_filled_samples_are_named(uneven: Path) -> None:
     data = penstock.open(uneven, missing="fill", images="gray", resize=(4, 6))
-    rows = data.samples()[:]
+    rows = data.steps()[:]
     assert rows["cls"].tolist() == [0, 0, 2, 3]
     assert rows["missing/cls"].tolist() == [False, True, False, False]
     assert not rows["missing/png"].any()
@@ -79,7 +79,7 @@ def test_filled_samples_are_named(uneven: Path) -> None:
     ],
 )
 def test_images_of_one_size(uneven: Path, options: dict[str, Any], shape: tuple[int, ...]) -> None:
-    columns = penstock.open(uneven, extensions=["png"], images="rgb", **options).samples()[:]
+    columns = penstock.open(uneven, extensions=["png"], images="rgb", **options).steps()[:]
     assert columns["png"].shape == (4, *shape)
     pixels, raw = png(0, *SIZES[0])
     if "resize" not in options:
@@ -103,7 +103,7 @@ def test_images_as_they_are(uneven: Path) -> None:
 
 def test_tensors_are_columns(uneven: Path) -> None:
     data = penstock.open(uneven, extensions=["pth", "pickle"])
-    rows = data.samples()[:]
+    rows = data.steps()[:]
     assert rows["pth/x"].tolist() == [[i, i] for i in range(4)]
     assert rows["pickle/y"].tolist() == [[i] * 3 for i in range(4)]
     assert rows["pickle/z"].tolist() == [[i, i] for i in range(4)]

@@ -7,13 +7,13 @@ from __future__ import annotations
 import math
 
 
-def fetch_requests(nbytes, job, latency, asked, free, line_free, slot, shared_free, speeds, begin, turn, ready):
+def fetch_requests(nbytes, job, latency, request_time, free, line_free, slot, shared_free, speeds, begin, turn, ready):
     """Advance the state of all hosts by a group of requests."""
     pause, overhead, usual, speed, line, shared = speeds
     waiting = [[r for r in range(nbytes.shape[1]) if nbytes[host, r] > 0] for host in range(len(nbytes))]
 
     def start_of(host):
-        return max(free[host].min(), asked[host], slot[host])
+        return max(free[host].min(), request_time[host], slot[host])
 
     while any(waiting):
         host = min((h for h in range(len(waiting)) if waiting[h]), key=start_of)

@@ -167,7 +167,7 @@ def test_episodes_say_where_they_are_from(golden: Path) -> None:
     old = penstock.open(golden / "old")
     assert [game.metadata["version"] for game in old] == [3, 4, 5]
     assert [game.metadata["member"] for game in old] == [None] * 3
-    assert len(old.where("version >= 4")) == 2
+    assert len(old.filter("version >= 4")) == 2
 
 
 def test_shuffled_positions_inflate_each_game_once_an_epoch(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +175,8 @@ def test_shuffled_positions_inflate_each_game_once_an_epoch(golden: Path, monkey
     load = ChunkFile.load
     monkeypatch.setattr(ChunkFile, "load", lambda self, i: loads.append(i) or load(self, i))
     (path,) = (golden / "tar").iterdir()
-    samples = penstock.open(path).samples().select("rule50_count", "plies_left").shuffle(seed=3, block=64, pool=2)
-    loader = penstock.Loader(samples, batch_size=16, threads=1)
+    samples = penstock.open(path).steps().select_columns("rule50_count", "plies_left").shuffle(seed=3, block=64, pool=2)
+    loader = samples.loader(batch_size=16, threads=1)
     seen = np.concatenate([batch["plies_left"] for batch in loader])
     assert sorted(loads) == [0, 1, 2]
     assert sorted(seen.tolist()) == sorted(rows([path])["plies_left"].tolist())

@@ -97,9 +97,7 @@ def test_games_are_read_by_ranges_where_the_layout_allows(layout: str, tmp_path:
                 site.seen.clear()
                 read(remote, column, STEPS)
                 assert site.gets() == []
-            loaders = [
-                penstock.Loader(each.windows(4).shuffle(seed=1), batch_size=32, threads=0) for each in (remote, local)
-            ]
+            loaders = [each.windows(4).shuffle(seed=1).loader(batch_size=32, threads=0) for each in (remote, local)]
             for found, wanted in zip(*loaders, strict=True):
                 for name in wanted:
                     np.testing.assert_array_equal(found[name], wanted[name])

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from penstock.core.columns import Columns
 from penstock.core.ragged import Array, Ragged
-from penstock.data.map_dataset import LONGEST_SLICE, MapDataset, require_samples
+from penstock.data.map_dataset import LONGEST_SLICE, MapDataset, planned_samples
 from penstock.errors import PlanError, SpecError, require
 
 if TYPE_CHECKING:
@@ -59,18 +59,18 @@ def to_ray(dataset: MapDataset, *, blocks: int | None = None) -> ray.data.Datase
     Example:
         >>> import penstock
         >>> data = penstock.from_arrays({"x": [1.0, 2.0, 3.0]}, lengths=[3])
-        >>> rows = to_ray(data.samples().shuffle(seed=0))  # doctest: +SKIP
+        >>> rows = to_ray(data.steps().shuffle(seed=0))  # doctest: +SKIP
         >>> rows.take(2)  # doctest: +SKIP
         [{'x': 3.0}, {'x': 1.0}]
-        >>> table_of(data.samples()[:]).column_names
+        >>> table_of(data.steps()[:]).column_names
         ['x']
     """
-    require_samples(dataset)
+    samples = planned_samples(dataset)
     if not 0 < len(dataset) <= LONGEST_SLICE:
-        why = dataset.plan.why_empty() if dataset.plan.empty else "nominal(n) makes epochs of n samples"
+        why = dataset.plan.why_empty() if dataset.plan.empty else "with_epoch_length(n) makes epochs of n samples"
         raise PlanError(f"expected between 1 and {LONGEST_SLICE} samples, got {len(dataset)}; {why}")
     pickled: bytes = _ray.cloudpickle.dumps(dataset)  # not the object: Ray would give its arrays out as read-only
-    source = _PlanSource(_ray.put(pickled), len(dataset), max(dataset.row_bytes(), 1))
+    source = _PlanSource(_ray.put(pickled), len(dataset), max(samples.row_bytes(), 1))
     rows: Any = _ray.data.read_datasource(source, override_num_blocks=blocks)
     rows.context.execution_options.preserve_order = True  # of this dataset alone: it has a copy of the settings
     return rows
@@ -120,7 +120,7 @@ def _read_blocks(reference: ray.ObjectRef[bytes], first: int, last: int, step: i
     """Yield the samples of positions `first` to `last - 1`, in blocks of `step` rows."""
     dataset = _dataset_of(reference)
     for begin in range(first, last, step):
-        yield table_of(dataset.batch(np.arange(begin, min(begin + step, last))))
+        yield table_of(planned_samples(dataset).at(np.arange(begin, min(begin + step, last))))
 
 
 @functools.lru_cache(maxsize=1)

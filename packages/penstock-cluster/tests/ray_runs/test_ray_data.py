@@ -19,24 +19,11 @@ import torch
 import penstock
 from penstock.core.ragged import Ragged
 from penstock.errors import ArgumentError, PlanError, SpecError
-from ray_runs.ray_cluster import LocalCluster, local_cluster, time_limit
+from ray_runs.ray_cluster import LocalCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
 BLOCKS = 7
 EXAMPLES = Path(__file__).parents[4] / "examples"
-
-
-@pytest.fixture(autouse=True)
-def limit() -> Generator[None]:
-    with time_limit(600):
-        yield
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Generator[LocalCluster]:
-    with local_cluster() as made:
-        made.add()
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -61,17 +48,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> penstock.EpisodeDataset:
 
 
 def chains(data: penstock.EpisodeDataset) -> dict[str, penstock.MapDataset]:
-    windows = data.windows(4, pad="zero").select("observations", "text", "rewards")
-    numbers = data.sequences().select("actions", "rewards")
-    short = data.samples().select("rewards", "actions")
+    windows = data.windows(4, pad="zero").select_columns("observations", "text", "rewards")
+    short = data.steps().select_columns("rewards", "actions")
     points = [np.full((count, 3), count, "f4") for count in range(1, 30)]
     memory = penstock.from_arrays({"points": Ragged.from_rows(points)}, lengths=[9, 20])
     return {
-        "memory": memory.samples().shuffle(seed=5),
-        "samples": data.samples().with_row_numbers().shuffle(seed=3),
+        "memory": memory.steps().shuffle(seed=5),
+        "samples": data.steps().with_row_numbers().shuffle(seed=3),
         "windows": windows.shuffle(seed=1),
-        "packs": numbers.pack(64).shuffle(seed=2),
-        "mix": penstock.mix([short.shuffle(seed=0), short.shuffle(seed=9)], [3, 1]).nominal(501),
         "mapped": short.map(lambda batch: {"sum": batch["rewards"] + batch["actions"][:, 0]}, version=1).shuffle(
             seed=4
         ),
@@ -94,7 +78,7 @@ def require_equal(rows: Any, samples: penstock.MapDataset) -> None:
             assert np.array_equal(column, array)
 
 
-@pytest.mark.parametrize("name", ["memory", "samples", "windows", "packs", "mix", "mapped"])
+@pytest.mark.parametrize("name", ["memory", "windows", "mapped"])
 def test_rows_are_the_samples_in_order(cluster: LocalCluster, data: penstock.EpisodeDataset, name: str) -> None:
     from penstock_cluster.ray_data import to_ray
 
@@ -156,9 +140,9 @@ def test_what_is_refused(data: penstock.EpisodeDataset) -> None:
     with pytest.raises(ArgumentError, match="make samples of its episodes first"):
         to_ray(data)  # pyright: ignore[reportArgumentType]
     with pytest.raises(PlanError, match=r"got 0; "):
-        to_ray(data.where("total_steps > 1000").samples())
-    endless = penstock.mix([data.samples(), data.samples()], stop="never")
-    with pytest.raises(PlanError, match=r"nominal\(n\) makes epochs of n samples"):
+        to_ray(data.filter("total_steps > 1000").steps())
+    endless = penstock.mix([data.steps(), data.steps()], stop="never")
+    with pytest.raises(PlanError, match=r"with_epoch_length\(n\) makes epochs of n samples"):
         to_ray(endless)
     with pytest.raises(SpecError, match="got rows of arrays - in points; select others"):
         table_of(penstock.Columns({"points": Ragged(np.zeros((2, 3)), np.array([0, 1, 2]), (1, 2))}))
@@ -177,8 +161,8 @@ for absent in ("pandas", "ray"):
         import penstock_cluster.ray_data
     except MissingExtraError as error:
         print(error)
-samples = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
-print(next(iter(penstock.Loader(samples, batch_size=2)))["x"].tolist())
+samples = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).steps()
+print(next(iter(samples.loader(batch_size=2)))["x"].tolist())
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     *errors, batch = done.stdout.splitlines()

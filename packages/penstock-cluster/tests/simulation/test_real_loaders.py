@@ -51,7 +51,7 @@ def mixed(url: str) -> penstock.MapDataset:
 
 def chosen(url: str) -> penstock.MapDataset:
     """Every third episode."""
-    return penstock.open(f"{url}/long").take(range(0, 60, 3)).windows(2)
+    return penstock.open(f"{url}/long")[:60:3].windows(2)
 
 
 def wait_for_requests() -> None:
@@ -86,7 +86,7 @@ def test_bytes_and_requests_are_those_of_a_loader(
     for rank in range(world):
         mirrors.MIRRORS.cache().evict(0)
         site.seen.clear()
-        loader = penstock.Loader(in_order(data, order, 0), BATCH, threads=0, rank=rank, world=world)
+        loader = in_order(data, order, 0).loader(BATCH, threads=0, rank=rank, world=world)
         loaded += sum(batch.n for batch in loader)
         wait_for_requests()
         nbytes += sum(request.end + 1 - request.begin for request in site.gets())

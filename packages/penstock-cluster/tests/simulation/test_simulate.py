@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import DataError, FormatError, PlanError
 from penstock.loading import position_source
 from penstock.loading.ranks import Ranks
@@ -85,7 +86,7 @@ def test_blocks_are_those_that_the_rows_are_in() -> None:
     reads = ReadMap(data, 0)
     rng = np.random.default_rng(0)
     for position in rng.integers(0, len(data), 50).tolist():
-        start = int(data.resolve(np.array([position]))[0].start[0]) * 1000
+        start = int(planned_samples(data).resolve(np.array([position]))[0].start[0]) * 1000
         wanted = np.arange(start // BLOCK, (start + 2999) // BLOCK + 1)
         np.testing.assert_array_equal(reads.blocks(np.array([position])), wanted)
 
@@ -236,14 +237,14 @@ def test_work_is_measured_for_each_order_and_for_the_fewest_and_most_hosts(monke
     measured: list[tuple[str, int, int]] = []
 
     def fake(ordered: penstock.MapDataset, batch_size: int, hosts: int, threads: int, seed: int = 0) -> float:
-        measured.append((ordered.chain[-1], batch_size, hosts))
+        measured.append((planned_samples(ordered).chain[-1], batch_size, hosts))
         return 0.001 * hosts
 
     monkeypatch.setattr(importlib.import_module("penstock_cluster.simulation.simulate"), "measure_work", fake)
     data = stored(20_000, 300).windows(4)
     result = simulate(data, [1, 4, 16], batch_size=64, storage=FAST, orders=[None, (64, 4)], work=None)
     assert [each.work for each in result.of((64, 4))] == pytest.approx([0.001, 0.0085, 0.016])
-    chains = [in_order(data, order, 0).chain[-1] for order in (None, (64, 4))]
+    chains = [planned_samples(in_order(data, order, 0)).chain[-1] for order in (None, (64, 4))]
     assert measured == [(chain, 64, hosts) for chain in chains for hosts in (1, 16)]
 
 
@@ -256,7 +257,7 @@ def test_measured_jobs_are_those_of_a_loader() -> None:
 
     data = stored(20_000, 3000).windows(4).map(noted, seed=0)
     assert measure_work(data, 64, hosts=2, threads=3) > 0
-    job = position_source.PositionSource(data, 64, ranks=Ranks(0, 2)).samples_that_fit() // 2
+    job = position_source.PositionSource(planned_samples(data), 64, ranks=Ranks(0, 2)).samples_that_fit() // 2
     assert {len(keys) for keys in seen} == {job}, "the samples of one of two hosts in a whole job"
     assert len(seen) % 3 == 0, "each of three threads has a job"
 

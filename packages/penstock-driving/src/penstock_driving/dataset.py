@@ -15,6 +15,7 @@ from penstock.core.columns import Columns
 from penstock.core.narrowing import is_mapping
 from penstock.core.spec import Field, Spec
 from penstock.data.map_dataset import MapDataset
+from penstock.data.planned_samples import PlannedSamples
 from penstock.formats.memory import MemorySource
 from penstock.plan.episodes import Episodes
 from penstock.plan.steps import Steps
@@ -52,7 +53,7 @@ class Sampled:
 class DrivingDataset(MapDataset, ABC):
     """Samples of rows of a driving log, whose scenes are the episodes; base of the datasets of egos and agents.
 
-    Shuffle, mix, shard, repeat and load it as any `MapDataset`; `data[5]`, `data[2:9]`, `data.batch(positions)`.
+    Shuffle, mix, shard, repeat and load it as any `MapDataset`; `data[5]`, `data[2:9]`, `data[positions]`.
     Numbers of scenes and frames may be negative, which counts from the end. A dataset is made of a configuration, logs,
     and the keywords that `_given` returns; so it can be made again, of one scene or in another process.
 
@@ -74,7 +75,7 @@ class DrivingDataset(MapDataset, ABC):
         self.rows = rows
         self.cuts = cuts
         source = MemorySource(Spec({"row": Field(np.dtype(np.int64))}), {"row": rows}, cuts)
-        super().__init__([source], Steps().plan(Episodes.of(source)), (stage,))
+        super().__init__(PlannedSamples([source], Steps().plan(Episodes.of(source)), (stage,)))
 
     def __getitem__(self, index: Any) -> Any:
         """One sample, or a batch of them. Raises `NoSuchRowError`, which is an `IndexError` and a `ValueError`."""

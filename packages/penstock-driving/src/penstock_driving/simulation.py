@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, Float32Array, FloatArray, IntArray, UInt64Array
 from penstock.core.columns import Columns
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import DataError
 from penstock_driving.dataset import DrivingDataset, EgoSamples
 from penstock_driving.ego import RasterDataset
@@ -180,7 +181,7 @@ class Simulation:
         """
         dataset, begin = self._around(frame)
         rows = dataset.timeline.offsets[:-1] + (frame - begin)
-        return self._numbered(dataset.batch(rows), np.array(list(self.simulated)), begin)
+        return self._numbered(planned_samples(dataset).at(rows), np.array(list(self.simulated)), begin)
 
     def agents(self, frame: int) -> Columns:
         """Return the samples of the controlled agents in a frame, scene by scene; there may be none.

@@ -48,7 +48,7 @@ class Jigsaw:
 
     Example:
         >>> import numpy as np, penstock
-        >>> images = penstock.from_arrays({"context": np.arange(32).reshape(2, 1, 4, 4)}, lengths=[2]).samples()
+        >>> images = penstock.from_arrays({"context": np.arange(32).reshape(2, 1, 4, 4)}, lengths=[2]).steps()
         >>> puzzles = images.map(Jigsaw([[3, 2, 1, 0], [0, 1, 2, 3]], n_tiles=4, gap=0), seed=1)
         >>> puzzles[:]["context"].shape, puzzles[:]["target"].shape
         ((2, 1, 4, 4), (2, 1))

@@ -70,7 +70,7 @@ class TargetPairs(SampleTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"observations": np.arange(7), "actions": np.zeros(5, int)}, lengths=[2, 3])
-        >>> batch = data.sample_with(TargetPairs("dynamics"))[:]
+        >>> batch = data.apply(TargetPairs("dynamics"))[:]
         >>> batch["context"].tolist(), batch["target"].tolist(), batch["extra_context"].shape
         ([0, 3, 4], [1, 4, 5], (3, 1))
     """

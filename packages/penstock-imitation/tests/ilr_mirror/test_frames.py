@@ -16,6 +16,7 @@ import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
 from ilr_mirror.conftest import SHARDS, number
+from penstock.data.map_dataset import planned_samples
 from penstock_imitation.il_representations import (
     IdentityPairConstructor,
     ILRDataset,
@@ -253,7 +254,11 @@ def test_shares_are_exact_at_every_prefix(weights: list[float] | None, positions
     parts = [ILRDataset(A).pipe(IdentityPairConstructor()) for _ in range(count)]
     sources: list[Any] = parts if positions else [[i] * (i + 1) for i in range(count)]
     mixed = InterleavedDataset(sources, 100, weights=weights)
-    picked = mixed.samples.batch(np.arange(100))["source"].tolist() if mixed.samples is not None else list(mixed)
+    picked = (
+        planned_samples(mixed.samples).at(np.arange(100))["source"].tolist()
+        if mixed.samples is not None
+        else list(mixed)
+    )
     assert len(mixed) == len(list(mixed)) == 100
     share = np.array(weights or [1, 1]) / sum(weights or [1, 1])
     for k in range(101):

@@ -92,7 +92,7 @@ def test_one_stream_and_rows_at_random() -> None:
         assert np.diff(source.offsets).tolist() == [8]
         pov = source.episode(0).observations["pov"]
         data = penstock.EpisodeDataset(both)
-        order = data.samples().shuffle(seed=1)
+        order = data.steps().shuffle(seed=1)
         batch = order[:]["observations/pov"]
         assert len(batch) == 13
         whole = np.concatenate([episode.observations["pov"][:-1] for episode in both.episodes()])

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock import Columns, FormatError, Loader, PlanError, SpecError
+from penstock import Columns, FormatError, PlanError, SpecError
+from penstock.data.map_dataset import planned_samples
 from penstock_imitation.jigsaw import Jigsaw
 from penstock_imitation.target_pairs import TargetPairs
 
@@ -36,7 +37,9 @@ def puzzle(image: np.ndarray[Any, Any], order: list[int], side: int, gap: int) -
 def test_puzzles_are_those_made_tile_by_tile(shape: tuple[int, ...], side: int, gap: int, seed: int) -> None:
     images, table = frames(7, shape, seed), Jigsaw.permutations(5, side * side, seed)
     data = penstock.from_arrays({"observations": images}, lengths=[3, 4])
-    pairs = data.sample_with(TargetPairs("identity")).select("context").map(Jigsaw(table, side * side, gap), seed=seed)
+    pairs = (
+        data.apply(TargetPairs("identity")).select_columns("context").map(Jigsaw(table, side * side, gap), seed=seed)
+    )
     made = pairs[:]
     assert (made["target"].dtype, made["target"].shape) == (np.int64, (7, 1))
     assert made["context"].dtype == np.uint8
@@ -48,20 +51,22 @@ def test_puzzles_are_those_made_tile_by_tile(shape: tuple[int, ...], side: int, 
 def test_classes_follow_from_seed_and_position_alone() -> None:
     data = penstock.from_arrays({"observations": frames(64, (1, 9, 9))}, lengths=[64])
     table = Jigsaw.permutations(10, seed=2)
-    pairs = data.sample_with(TargetPairs("identity")).map(Jigsaw(table), seed=7)
+    pairs = data.apply(TargetPairs("identity")).map(Jigsaw(table), seed=7)
     whole = pairs[:]["target"]
     for size, threads in [(1, 0), (7, 2), (64, 3)]:
-        rows = np.concatenate([batch["target"] for batch in Loader(pairs, batch_size=size, threads=threads)])
+        rows = np.concatenate([batch["target"] for batch in pairs.loader(batch_size=size, threads=threads)])
         np.testing.assert_array_equal(rows, whole)
-    others = [data.sample_with(TargetPairs("identity")).map(Jigsaw(table), seed=seed)[:]["target"] for seed in range(5)]
-    assert len({rows.tobytes() for rows in [whole, *others, pairs.batch(np.arange(64, 128))["target"]]}) == 7
+    others = [data.apply(TargetPairs("identity")).map(Jigsaw(table), seed=seed)[:]["target"] for seed in range(5)]
+    assert (
+        len({rows.tobytes() for rows in [whole, *others, planned_samples(pairs).at(np.arange(64, 128))["target"]]}) == 7
+    )
 
 
 def test_all_classes_come_about_as_often() -> None:
     counts = np.zeros(4, np.int64)
     data = penstock.from_arrays({"observations": np.zeros((1, 1, 2, 2), np.uint8)}, lengths=[1])
-    pairs = data.samples().map(Jigsaw(Jigsaw.permutations(4, 4), 4, 0, "observations"), seed=3)
-    counts += np.bincount(pairs.batch(np.arange(8000))["target"][:, 0], minlength=4)
+    pairs = data.steps().map(Jigsaw(Jigsaw.permutations(4, 4), 4, 0, "observations"), seed=3)
+    counts += np.bincount(planned_samples(pairs).at(np.arange(8000))["target"][:, 0], minlength=4)
     assert np.abs(counts - 2000).max() < 200  # five standard deviations
 
 
@@ -72,9 +77,7 @@ def test_a_table_from_a_file(tmp_path: Path) -> None:
     assert repr(from_file) == repr(Jigsaw(str(tmp_path / "orders.npy"))) == repr(from_array)
     assert repr(from_file) != repr(Jigsaw(table[::-1]))
     assert repr(from_file) != repr(Jigsaw(table, gap=1))
-    data = penstock.from_arrays({"observations": frames(4, (1, 9, 9))}, lengths=[4]).sample_with(
-        TargetPairs("identity")
-    )
+    data = penstock.from_arrays({"observations": frames(4, (1, 9, 9))}, lengths=[4]).apply(TargetPairs("identity"))
     one, other, third = (data.map(j, seed=0) for j in (from_file, from_array, Jigsaw(table[::-1])))
     assert one.fingerprint == other.fingerprint != third.fingerprint
 

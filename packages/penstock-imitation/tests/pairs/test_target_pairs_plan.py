@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import penstock
 from penstock import PlanError
 from penstock.core.spec import Field, Spec
+from penstock.data.map_dataset import planned_samples
 from penstock.formats.memory import MemorySource
-from penstock.plan import Episodes, Nominal, Plan, Shuffle, Steps, apply
+from penstock.plan import Episodes, EpochLength, Plan, Shuffle, Steps, apply
 from penstock.testing.plans import PlanContract, episodes_of
 from penstock_imitation.target_pairs import KINDS, PairKind, TargetPairs
 
@@ -117,7 +118,7 @@ def test_all_pairs_are_those_of_a_plain_generator(
 ) -> None:
     source = stored(lengths, cut, seed)
     k = 1 if kind == "identity" else k
-    pairs = penstock.EpisodeDataset(source).sample_with(TargetPairs(kind, k, last=last, stride=stride))
+    pairs = penstock.EpisodeDataset(source).apply(TargetPairs(kind, k, last=last, stride=stride))
     wanted = [
         (*pair, e)
         for e, steps in enumerate(trajectories(stream(source)))
@@ -159,7 +160,7 @@ CHAINS: dict[str, tuple[Any, ...]] = {
     "inverse dynamics with the last": (TargetPairs("inverse_dynamics", 2, last=True),),
     "identity with the last": (TargetPairs("identity", last=True),),
     "every second": (TargetPairs("temporal", 2, stride=2), Shuffle(3)),
-    "nominal epochs": (Steps(), Nominal(11), Shuffle(1)),
+    "nominal epochs": (Steps(), EpochLength(11), Shuffle(1)),
 }
 
 
@@ -182,7 +183,7 @@ def test_parameters_are_in_the_fingerprint_and_the_print() -> None:
     episodes = episodes_of([9, 4])
     transforms = [t for chain in CHAINS.values() for t in chain if isinstance(t, TargetPairs)]
     assert len({t.plan(episodes).fingerprint for t in transforms}) == len(transforms)
-    assert [eval(repr(t)) for t in [*transforms, Nominal(3)]] == [*transforms, Nominal(3)]  # noqa: S307
+    assert [eval(repr(t)) for t in [*transforms, EpochLength(3)]] == [*transforms, EpochLength(3)]  # noqa: S307
 
 
 @pytest.mark.parametrize(
@@ -221,41 +222,39 @@ def test_columns_that_do_not_fit_are_named(pairs: TargetPairs, aligns: dict[str,
 def test_columns_of_other_names_and_observations_of_steps_alone() -> None:
     columns = {"frames": np.arange(5), "moves": np.arange(10, 15), "score": np.arange(20.0, 25.0)}
     data = penstock.from_arrays(columns, lengths=[2, 3])
-    pairs = data.sample_with(TargetPairs("dynamics", observations="frames", actions="moves"))[:]
+    pairs = data.apply(TargetPairs("dynamics", observations="frames", actions="moves"))[:]
     assert (pairs["context"].tolist(), pairs["target"].tolist()) == ([0, 2, 3], [1, 3, 4])
     assert pairs["extra_context"].tolist() == [[10], [12], [13]]
     # No observation is read behind the last step here, so that all steps have their action or reward.
-    acts = data.sample_with(TargetPairs("action_prediction", last=True, observations="frames", actions="moves"))[:]
+    acts = data.apply(TargetPairs("action_prediction", last=True, observations="frames", actions="moves"))[:]
     assert acts["target"].tolist() == [[10], [11], [12], [13], [14]]
-    rewards = data.sample_with(TargetPairs("reward_prediction", 2, last=True, observations="frames", rewards="score"))[
-        :
-    ]
+    rewards = data.apply(TargetPairs("reward_prediction", 2, last=True, observations="frames", rewards="score"))[:]
     assert rewards["target"].tolist() == [[20.0, 21.0], [22.0, 23.0], [23.0, 24.0]]
 
 
-class TestNominal:
+class TestEpochLength:
     @pytest.mark.parametrize("samples", [1, 3, 10, 25])
     def test_epochs_go_on_where_the_last_one_ended(self, samples: int) -> None:
-        data = penstock.from_arrays({"x": np.arange(10)}, lengths=[10]).samples().shuffle(seed=4)
-        nominal = data.nominal(samples)
+        data = penstock.from_arrays({"x": np.arange(10)}, lengths=[10]).steps().shuffle(seed=4)
+        nominal = data.with_epoch_length(samples)
         k = np.arange(60)
         assert len(nominal) == samples
-        np.testing.assert_array_equal(nominal.batch(k)["x"], data.batch(k)["x"])
+        np.testing.assert_array_equal(planned_samples(nominal).at(k)["x"], planned_samples(data).at(k)["x"])
         assert nominal.plan.steady == (samples % 10 == 0)
-        loader = penstock.Loader(nominal, batch_size=4, threads=2)
+        loader = nominal.loader(batch_size=4, threads=2)
         loaded = [batch["x"] for _ in range(4) for batch in loader]
-        np.testing.assert_array_equal(np.concatenate(loaded), data.batch(np.arange(4 * samples))["x"])
+        np.testing.assert_array_equal(np.concatenate(loaded), planned_samples(data).at(np.arange(4 * samples))["x"])
 
     def test_shuffled_above_each_epoch_keeps_its_own_samples(self) -> None:
-        data = penstock.from_arrays({"x": np.arange(10)}, lengths=[10]).samples()
-        epochs = data.nominal(4).shuffle(seed=2).batch(np.arange(20))["x"].reshape(5, 4)
+        data = penstock.from_arrays({"x": np.arange(10)}, lengths=[10]).steps()
+        epochs = planned_samples(data.with_epoch_length(4).shuffle(seed=2)).at(np.arange(20))["x"].reshape(5, 4)
         expected = (np.arange(20) % 10).reshape(5, 4)
         assert [sorted(rows.tolist()) for rows in epochs] == [sorted(rows.tolist()) for rows in expected]
 
     def test_what_it_cannot_be(self) -> None:
         with pytest.raises(PlanError, match="samples to be an integer of at least 1, got 0"):
-            Nominal(0)
+            EpochLength(0)
         data = penstock.from_arrays({"x": np.arange(40)}, lengths=[3, 5] * 5)
         mixed = penstock.mix([data.sequences(), data.sequences()], [1, 2], label=None)
         with pytest.raises(PlanError, match="packs that are planned again"):
-            mixed.pack(8).nominal(5)
+            mixed.pack(8).with_epoch_length(5)

@@ -25,10 +25,10 @@ import numpy.typing as npt
 from penstock.errors import DataError, FormatError
 from penstock.flow.metrics import StageMetrics, idle
 from penstock.flow.queue import SLICE, QueueClosed
-from penstock.formats.base.chunks import Wanted, WantedOfEach
 from penstock_live.account import ChunkAccount, Outcome
 from penstock_live.block import Block
 from penstock_live.catalog import ChunkCatalog
+from penstock_live.chunk_source import Wanted, WantedOfEach
 from penstock_live.events import ChunkGone, EventLog
 from penstock_live.failures import (
     LostError,

@@ -17,7 +17,7 @@ from penstock.errors import FormatError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import StageMetrics
 from penstock.flow.ordered_map import OrderedMap
-from penstock.formats.base.chunks import Opener
+from penstock_live.chunk_source import Opener
 from penstock_live.directory import FilePathProvider
 from penstock_live.failures import SourceGone, may_pass, reason_of
 from penstock_live.identity import FoundFile
@@ -133,7 +133,7 @@ class ChunkSourceLoader(Inlet):
     Example:
         >>> import tempfile, numpy as np
         >>> from pathlib import Path
-        >>> from penstock.formats.base.chunks import ChunkSource, chosen
+        >>> from penstock_live.chunk_source import ChunkSource, chosen
         >>> class Whole(ChunkSource):
         ...     def __init__(self, path):
         ...         self.key, self.path = path.name, path

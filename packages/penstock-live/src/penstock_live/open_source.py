@@ -10,20 +10,43 @@ import os
 import stat as modes
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach
+from penstock_live.chunk_source import ChunkSource, Wanted, WantedOfEach
 from penstock_live.failures import SourceGone
 from penstock_live.journal import Arrival
 
-if TYPE_CHECKING:
-    from penstock_live.splitter import ChunkSourceSplitter, SplitPart
-
 Int = npt.NDArray[np.int64]
 Check = Callable[[os.stat_result], None]
+
+
+class Splitter(Protocol):
+    """Assigns the chunks of each source to parts, as `ChunkSourceSplitter` does."""
+
+    def parts_of(self, source: ChunkSource) -> Int:
+        """Return `[n]` the part of each chunk."""
+        ...
+
+    def lost_of(self, source: ChunkSource) -> Int:
+        """Return `[n]` the part that counts each lost chunk."""
+        ...
+
+
+class Part(Protocol):
+    """A part of the chunks of all sources, such as a `SplitPart`."""
+
+    @property
+    def splitter(self) -> Splitter:
+        """What assigns chunks to the part."""
+        ...
+
+    @property
+    def index(self) -> int:
+        """Number of the part."""
+        ...
 
 
 class OpenSource:
@@ -42,7 +65,7 @@ class OpenSource:
         self._path = path
         self._check = check
         self._seen: tuple[int, int] | None = None  # size and time at the last check
-        self._parts: dict[ChunkSourceSplitter, Int] = {}  # the part of each chunk
+        self._parts: dict[Splitter, Int] = {}  # the part of each chunk
 
     def __len__(self) -> int:
         return len(self.source)
@@ -72,7 +95,7 @@ class OpenSource:
             self._check(stat)
             self._seen = seen
 
-    def chunks(self, part: SplitPart | None) -> Int | None:
+    def chunks(self, part: Part | None) -> Int | None:
         """Return the index of each chunk that belongs to a part; None for all chunks. Hashes are cached."""
         if part is None:
             return None
@@ -80,12 +103,12 @@ class OpenSource:
             self._parts[part.splitter] = part.splitter.parts_of(self.source)
         return np.flatnonzero(self._parts[part.splitter] == part.index)
 
-    def count(self, part: SplitPart | None) -> int:
+    def count(self, part: Part | None) -> int:
         """Return the number of chunks of a part."""
         chunks = self.chunks(part)
         return len(self) if chunks is None else len(chunks)
 
-    def lost(self, part: SplitPart | None) -> int:
+    def lost(self, part: Part | None) -> int:
         """Return how many chunks damage took from the source, or from the part of it."""
         if part is None:
             return self.source.expected - len(self)

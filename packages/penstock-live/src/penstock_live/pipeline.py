@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.core.boundary import loading_state
 from penstock.core.turns import HomeProcess
+from penstock.data.loadable import Loadable
 from penstock.errors import PlanError, StateError
 from penstock.flow.limits import PrefetchLimits, cores
 from penstock.flow.lossy import LossyQueue
@@ -36,7 +37,7 @@ __all__ = ["LiveOptions", "LivePipeline", "Stream"]
 VERSION = 3
 
 
-class LivePipeline(Iterator[Arrays]):
+class LivePipeline(Loadable, Iterator[Arrays]):
     """Batches from growing data: an iterator and a context manager.
 
     `inlet` gives sources of chunks; `hooks` and `decode` convert frames. With a `journal`, the moves of the window are

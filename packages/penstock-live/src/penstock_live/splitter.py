@@ -13,8 +13,8 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from penstock.errors import PlanError
-from penstock.formats.base.chunks import ChunkSource, Opener, Wanted, WantedOfEach
 from penstock.plan.weights import Weight, shares
+from penstock_live.chunk_source import ChunkSource, Opener, Wanted, WantedOfEach
 from penstock_live.chunk_sources import Inlet
 
 Int = npt.NDArray[np.int64]

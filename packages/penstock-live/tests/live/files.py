@@ -12,10 +12,10 @@ import numpy as np
 
 from penstock.errors import FormatError
 from penstock.flow.metrics import StageMetrics
-from penstock.formats.base.chunks import ChunkSource, Wanted, chosen
 from penstock_live.account import ChunkAccount
 from penstock_live.catalog import ChunkCatalog
 from penstock_live.chunk_loader import ChunkLoader
+from penstock_live.chunk_source import ChunkSource, Wanted, chosen
 from penstock_live.chunk_sources import Inlet
 from penstock_live.events import EventLog
 from penstock_live.hooks import ChunkFunctions

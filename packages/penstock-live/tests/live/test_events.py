@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from live.files import Games, Opener, catalog_of, frames_of, loader_of, named, names, write
-from penstock.formats.base.chunks import Wanted
 from penstock_live import stream as stream_module
+from penstock_live.chunk_source import Wanted
 from penstock_live.chunk_sources import ChunkSourceLoader
 from penstock_live.directory import FilePathProvider
 from penstock_live.intake import Intake

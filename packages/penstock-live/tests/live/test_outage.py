@@ -21,8 +21,8 @@ import pytest
 from live.files import Games, Opener, frames_of, named, names, write
 from penstock.errors import DataError
 from penstock.flow.queue import QueueClosed
-from penstock.formats.base.chunks import Wanted
 from penstock_live import stream as stream_module
+from penstock_live.chunk_source import Wanted
 from penstock_live.chunk_sources import ChunkSourceLoader
 from penstock_live.directory import FilePathProvider
 from penstock_live.journal import Journal

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from live.files import Games, catalog_of, loader_of, named, names, write
-from penstock.formats.base.chunks import WantedOfEach
+from penstock_live.chunk_source import WantedOfEach
 from penstock_live.chunk_sources import ChunkSourceLoader
 from penstock_live.directory import FilePathProvider
 from penstock_live.failures import SourceGone

@@ -272,7 +272,7 @@ def test_epochs_shards_and_batches() -> None:
 def test_ranks_without_a_row_have_the_same_features() -> None:
     steps = [MapFnTransform(to_bytes), MapFnTransform(trim), MapFnTransform(lambda e: {"n": e["targets"].size})]
     data = Task("t", TEXTS, steps).get_dataset({"targets": 4}, shuffle=False)
-    shares = [[b["n"] for b in penstock.Loader(data, 5, rank=rank, world=4)] for rank in range(4)]
+    shares = [[b["n"] for b in data.loader(5, rank=rank, world=4)] for rank in range(4)]
     assert {share.dtype for batches in shares for share in batches} == {np.dtype(np.int64)}
     assert [share.tolist() for share in [b[1] for b in shares]] == [[], [4], [2], [3]]
 

@@ -79,7 +79,7 @@ def test_chosen_episodes() -> None:
 
 
 def test_frames_of_video_and_transforms() -> None:
-    frames = penstock.open(GOLDEN / "v3_video").samples()[[3, 4, 30]]["observations"]["images"]
+    frames = penstock.open(GOLDEN / "v3_video").steps()[[3, 4, 30]]["observations"]["images"]
     data = opened("v3_video", delta_timestamps={TOP: [-0.1, 0.0], WRIST: [0.0]}, video_backend="pyav")
     item = data[4]
     assert list(item)[:2] == [TOP, WRIST]  # video first

@@ -232,7 +232,7 @@ def test_every_type_of_features_is_read_and_recorded_as_by_lerobot(tmp_path: Pat
     data = dataset("v3_types")
     described = {name: {**each, "info": None} for name, each in data.features.items() if name not in INDICES}
     copied = LeRobotDataset.create("me/set", data.fps, described, root=tmp_path / "set", use_videos=False)
-    stored = penstock.open(GOLDEN / "v3_types").samples()[:].flat
+    stored = penstock.open(GOLDEN / "v3_types").steps()[:].flat
     paths = {name: feature.path for name, feature in data.meta.stored.features.items()}
     for i, item in enumerate(data.__getitems__(range(5))):
         frame: dict[str, Any] = {"task": item["task"]}

@@ -15,7 +15,6 @@ from playwright.sync_api import expect
 import penstock
 from browser.conftest import PATIENCE, no_wider_than_the_screen
 from browser.test_pages import opened
-from penstock.loading.loader import Loader
 from penstock_live.endpoint import MetricsEndpoint
 from penstock_studio.viewer.server import ViewerServer
 from viewer.conftest import serving
@@ -24,8 +23,8 @@ from viewer.conftest import serving
 @pytest.fixture(scope="session")
 def planned(datasets: dict[str, Path]) -> Iterator[ViewerServer]:
     windows = {name: penstock.open(datasets[name]).windows(4, pad="zero") for name in ("kitchen", "clean")}
-    parts = {name: each.select("actions").shuffle(seed=1) for name, each in windows.items()}
-    loader = Loader(penstock.mix(parts, [3, 1], stop="never"), batch_size=16, threads=1)
+    parts = {name: each.select_columns("actions").shuffle(seed=1) for name, each in windows.items()}
+    loader = penstock.mix(parts, [3, 1], stop="never").loader(batch_size=16, threads=1)
     with serving(datasets["video"], loader=loader, place="train.py:loader") as server:
         yield server
 
@@ -81,7 +80,7 @@ def test_a_loader_is_measured(page: Any, planned: ViewerServer) -> None:
 def watched() -> Iterator[ViewerServer]:
     """A loader that is used until the test ends."""
     data = penstock.from_arrays({"x": np.zeros((20_000, 8))}, [1000] * 20).windows(8).shuffle(0)
-    loader = Loader(data, 256, threads=1)
+    loader = data.loader(256, threads=1)
     ended = threading.Event()
 
     def train() -> None:
@@ -92,7 +91,7 @@ def watched() -> Iterator[ViewerServer]:
 
     training = threading.Thread(target=train)
     next(iter(loader))  # compiles
-    with MetricsEndpoint(loader.metrics) as endpoint, serving(live=str(endpoint.port)) as server:
+    with MetricsEndpoint(lambda: loader.stats.snapshot) as endpoint, serving(live=str(endpoint.port)) as server:
         training.start()
         try:
             yield server

@@ -49,7 +49,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerServer]:
             penstock.convert(robot, target, format=name, certificate=False)
         (folder / "tables").mkdir()
         rows = {"episode_index": np.repeat(np.arange(len(robot)), robot.episodes.length)}
-        rows["reward"] = np.arange(robot.steps) % 7 / 3
+        rows["reward"] = np.arange(robot.total_steps) % 7 / 3
         pyarrow.parquet.write_table(pyarrow.table(rows), folder / "tables" / "part.parquet")
     view = {"map": str(GOLDEN / "l5kit/semantic_map.pb"), "meta": str(GOLDEN / "l5kit/meta.json")}
     locations = [str(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
@@ -140,7 +140,7 @@ def test_a_span_is_excluded_by_keyboard_and_no_window_has_it(
     expect(page.locator("#episodes tbody td.number").first).to_have_text("1")
     assert Curation.read(file)[1].excluded_spans == ((5, 15),)
     with penstock.open(location, curation=file) as data:
-        windows = data.where("id == 1").windows(3).with_row_numbers()[:]["timesteps"]
+        windows = data.filter("id == 1").windows(3).with_row_numbers()[:]["timesteps"]
         assert set(windows.ravel().tolist()) == set(range(5)) | set(range(16, 40))
 
 

@@ -15,7 +15,6 @@ import penstock
 from live.snapshots import snapshot
 from penstock.errors import FormatError
 from penstock.flow.look import bottleneck
-from penstock.loading.loader import Loader
 from penstock_live.endpoint import MetricsEndpoint, look
 from penstock_studio.viewer.live_watch import LOOKS, LiveWatch
 from penstock_studio.viewer.server import ViewerServer
@@ -66,21 +65,21 @@ def test_what_goes_wrong_is_said_and_figures_stay_bounded() -> None:
 def test_a_consumer_that_waits_is_not_the_bottleneck(threads: int) -> None:
     """Without threads, nobody waits at a queue, and the consumer waits all the time."""
     data = penstock.from_arrays({"x": np.zeros((20_000, 32))}, [1000] * 20).windows(128).shuffle(0)
-    loader = Loader(data, 256, threads=threads)  # 8 MB a batch, for a consumer that does nothing
-    before = loader.metrics()
+    loader = data.loader(256, threads=threads)  # 8 MB a batch, for a consumer that does nothing
+    before = loader.stats.snapshot
     for _, _ in zip(range(20), loader, strict=False):
         pass
-    found = bottleneck(before, loader.metrics())
+    found = bottleneck(before, loader.stats.snapshot)
     assert found is not None
     assert found.kind != "consumer"
     assert found.advice
 
 
 def test_the_server_watches_a_running_loader() -> None:
-    data = penstock.from_arrays({"x": np.zeros((2000, 4))}, [100] * 20).samples()
-    loader = Loader(data, 64, threads=1)
+    data = penstock.from_arrays({"x": np.zeros((2000, 4))}, [100] * 20).steps()
+    loader = data.loader(64, threads=1)
     list(loader)
-    with MetricsEndpoint(loader.metrics) as endpoint:
+    with MetricsEndpoint(lambda: loader.stats.snapshot) as endpoint:
         assert look(endpoint.url)["memory"] > 1 << 20
         with ViewerServer([], live=str(endpoint.port)) as server:
             assert server.start.endswith("#live")

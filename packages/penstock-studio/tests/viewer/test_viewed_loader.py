@@ -29,7 +29,7 @@ LENGTHS = [6, 0, 9, 4, 12]
 @pytest.fixture
 def loader() -> Loader:
     data = penstock.from_arrays({"x": np.arange(sum(LENGTHS))}, LENGTHS)
-    return Loader(data.windows(3, pad="zero").shuffle(seed=3), batch_size=5, threads=0)
+    return data.windows(3, pad="zero").shuffle(seed=3).loader(batch_size=5, threads=0)
 
 
 @pytest.fixture
@@ -87,9 +87,9 @@ def test_a_measurement_says_what_would_help(viewed: ViewedLoader, loader: Loader
 
 def test_the_server_shows_the_sources_of_a_loader(tmp_path: Path) -> None:
     data = penstock.from_arrays({"x": np.arange(sum(LENGTHS))}, LENGTHS)
-    stored = [str(penstock.convert(data.where(f"total_steps > {n}"), tmp_path / f"d{n}").out) for n in (0, 5)]
+    stored = [str(penstock.convert(data.filter(f"total_steps > {n}"), tmp_path / f"d{n}").out) for n in (0, 5)]
     a, b = (penstock.open(path) for path in stored)
-    loader = Loader(penstock.mix({"a": a.samples(), "b": b.samples()}, [1, 1], stop="drain"), batch_size=4, threads=0)
+    loader = penstock.mix({"a": a.steps(), "b": b.steps()}, [1, 1], stop="drain").loader(batch_size=4, threads=0)
     ticket = next(iter(loader)).ticket
     with ViewerServer([stored[1]], loader=loader, place="train.py:loader", ticket=ticket) as server:
         assert server.start == f"{server.address}#ticket/{ticket}"
@@ -110,7 +110,7 @@ def test_the_server_shows_the_sources_of_a_loader(tmp_path: Path) -> None:
             server.stop()
             thread.join()
     assert len(a) == 4  # the datasets of the loader stay open
-    stream = Loader(a.samples().iterate(2))
+    stream = penstock.IterDataset.of(a.steps(), 2).loader()
     with ViewerServer([], loader=stream) as server:
         assert server.start.endswith("#plan")
         assert server.datasets == []
@@ -119,9 +119,9 @@ def test_the_server_shows_the_sources_of_a_loader(tmp_path: Path) -> None:
 def test_what_a_command_may_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "naming.py").write_text(
         "import penstock\n"
-        "data = penstock.from_arrays({'x': [1, 2, 3]}, lengths=[3]).samples()\n"
-        "loader = penstock.Loader(data, batch_size=2)\n"
-        "planned = data.batches(size=2)\n"
+        "data = penstock.from_arrays({'x': [1, 2, 3]}, lengths=[3]).steps()\n"
+        "loader = data.loader(batch_size=2)\n"
+        "planned = data.apply(penstock.Batches(size=2))\n"
         "def build():\n    return loader\n"
         "number = 5\n"
     )

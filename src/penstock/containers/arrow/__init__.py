@@ -2,8 +2,7 @@
 PyArrow.
 """
 
-from penstock.containers.arrow.parquet import FileEnds, ParquetFile, chunks_of, one_array
-from penstock.containers.arrow.ranged import RangedArrowFile
+from penstock.containers.arrow.files import FileEnds, ParquetFile, RangedArrowFile, chunks_of, one_array
 from penstock.containers.arrow.values import (
     Shapes,
     TableColumn,

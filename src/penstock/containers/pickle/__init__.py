@@ -25,8 +25,7 @@ from __future__ import annotations
 
 from penstock.containers.pickle.known import ColorSpace, Trajectory
 from penstock.containers.pickle.machine import Limits
-from penstock.containers.pickle.reader import load, loads
-from penstock.containers.pickle.saved import load_saved
+from penstock.containers.pickle.reader import load, load_saved, loads
 from penstock.containers.pickle.template import PickleTemplate
 
 __all__ = ["ColorSpace", "Limits", "PickleTemplate", "Trajectory", "load", "load_saved", "loads"]

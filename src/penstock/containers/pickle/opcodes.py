@@ -12,10 +12,9 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.containers.pickle.keys import add_items, set_items
-from penstock.containers.pickle.machine import Machine, brief
+from penstock.containers.pickle.arrays import storage_of
+from penstock.containers.pickle.machine import Machine, add_items, brief, set_items
 from penstock.containers.pickle.symbols import find, finish, new_object, reduce
-from penstock.containers.pickle.tensors import storage_of
 
 Operation = Callable[[Machine], None]
 STOP = ord(".")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.containers.pickle.arrays import ARRAY_SYMBOLS
-from penstock.containers.pickle.keys import add_items, set_items
-from penstock.containers.pickle.known import KNOWN_SYMBOLS
-from penstock.containers.pickle.library import LIBRARY_SYMBOLS
-from penstock.containers.pickle.machine import WAY_OUT, Machine, Pending, Symbol, brief
-from penstock.containers.pickle.tensors import TENSOR_SYMBOLS
+from penstock.containers.pickle.arrays import ARRAY_SYMBOLS, TENSOR_SYMBOLS
+from penstock.containers.pickle.known import KNOWN_SYMBOLS, LIBRARY_SYMBOLS
+from penstock.containers.pickle.machine import WAY_OUT, Machine, Pending, Symbol, add_items, brief, set_items
 from penstock.core.narrowing import is_dict, is_list, is_listed, is_tuple
 
 

@@ -17,8 +17,7 @@ import numpy as np
 from penstock.containers.pickle.arrays import ARRAY_SYMBOLS
 from penstock.containers.pickle.machine import LIMITS, Machine
 from penstock.containers.pickle.opcodes import DISPATCH, Operation, run
-from penstock.containers.pickle.reader import Buffer
-from penstock.containers.pickle.vet import vet
+from penstock.containers.pickle.reader import Buffer, vet
 from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_array, is_scalar
 

@@ -18,7 +18,7 @@ adds members so that every other process sees all of them or none.
 
 from __future__ import annotations
 
-from penstock.containers.tar.glance import glance
+from penstock.containers.tar.compress import glance
 from penstock.containers.tar.walk import ArchiveEnd, Members, NoArchiveError, TarMember, TornError, stream, walk
 from penstock.containers.tar.writer import END, TarAppender, member
 

@@ -1,4 +1,4 @@
-"""Compressed archives: recognition by content, unpacking within a limit or ahead of the reader, and packing."""
+"""Compressed archives: recognition by content, unpacking in a limit or ahead of a reader, first names, packing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import importlib
 import io
 import os
 import zlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from penstock.containers.tar.walk import TornError
+from penstock.containers.tar.walk import Forward, TornError, after_end, entry
 from penstock.errors import FormatError, RemoteError, UnsafeDataError, require
 from penstock.files import atomic_file
 from penstock.files.remote import open_file, read_in_order
@@ -28,6 +28,8 @@ PIECE = 1 << 20
 FED = 1 << 16  # packed bytes in one step: the rest of them is copied at every read
 _MAGIC: dict[bytes, Compression] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _ZSTD_LEVEL = 3
+MEMBERS = 64
+NBYTES = 1 << 22  # that are unpacked at most
 
 
 def compression_of(head: bytes) -> Compression:
@@ -194,6 +196,30 @@ def compressor(out: IO[bytes], kind: Literal["gzip", "zstd"], level: int | None 
     zstd: Any = require("zstandard", "zstd")
     packer = zstd.ZstdCompressor(level=_ZSTD_LEVEL if level is None else level)
     return packer.stream_writer(out, closefd=False)
+
+
+def glance(path: Path) -> Iterator[bytes]:
+    """The names of the first members, compressed or not: at most `MEMBERS`, and of the first `NBYTES` bytes.
+
+    Raises `FormatError` for what is no archive, `MissingExtraError` where zstd has no library.
+    """
+    try:
+        with open_file(path) as file:
+            read, position = Forward(opened(file, path)).read, 0
+            for _ in range(MEMBERS):
+                if position > NBYTES:
+                    break
+                if (header := entry(read, position, path)) is None:
+                    begin, _ = after_end(read, position, path)
+                    if begin is None:
+                        break
+                    position = begin
+                    continue
+                member, position = header
+                if member is not None:
+                    yield member.name
+    except OSError as error:
+        raise FormatError(f"expected an archive, got {error}", path=path) from error
 
 
 class Ahead:

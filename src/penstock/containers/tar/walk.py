@@ -31,8 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.tar import header as tar
-from penstock.containers.tar.header import BLOCK, padded
-from penstock.containers.tar.strides import PERIOD, MemberTable, Place, joined, repeats
+from penstock.containers.tar.header import BLOCK, PERIOD, MemberTable, Place, joined, padded, repeats
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.mapping import map_file
@@ -185,7 +184,7 @@ def stream(
             begin, end = after_end(forward.read, position, path)
             archive += 1
     except TornError as error:
-        whole = _whole(last)
+        whole = _last_whole(last)
         if torn == "refuse":
             raise with_advice(error, whole) from error
         return ArchiveEnd(position, f"{error}{whole}")
@@ -349,7 +348,7 @@ class _TarWalk:
     def _tear(self, error: TornError, *, drop: bool) -> str:
         self._flush()
         parts = self._parts
-        last = _whole(bytes(parts[-1].names[-1]) if parts and len(parts[-1].names) else b"")
+        last = _last_whole(bytes(parts[-1].names[-1]) if parts and len(parts[-1].names) else b"")
         if not drop:
             raise with_advice(error, last) from None
         return f"{error}{last}"
@@ -442,7 +441,7 @@ def _short(member: TarMember, end: int, path: object) -> TornError:
     return TornError(message, path=path, where=f"member {_text(member.name)!r} at byte {member.payload}")
 
 
-def _whole(last: bytes) -> str:
+def _last_whole(last: bytes) -> str:
     return f"; the last whole member is {_text(last)!r}" if last else "; no member is whole"
 
 

@@ -161,7 +161,7 @@ class ZarrArray(ZarrRows):
         while position < stop:
             c = position // size
             if position == c * size and position + size <= stop:
-                self._whole(c, target[position - start : position - start + size])
+                self._read_chunk(c, target[position - start : position - start + size])
                 position += size
                 continue
             rows, first = self._locate(position)
@@ -169,7 +169,7 @@ class ZarrArray(ZarrRows):
             target[position - start : end - start] = as_bytes(rows[position - first : end - first])
             position = end
 
-    def _whole(self, c: int, out: ByteArray) -> None:
+    def _read_chunk(self, c: int, out: ByteArray) -> None:
         chunk = self.chunk(c)
         try:
             chunk.whole(out.reshape(-1))
@@ -293,13 +293,13 @@ def _cut(
     size: int, start: IntArray, length: IntArray, destination: IntArray
 ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Cut spans of rows at the multiples of `size`."""
-    some = np.flatnonzero(length > 0)
-    start = start[some]
-    stop = start + length[some]
-    destination = destination[some]
+    filled = np.flatnonzero(length > 0)
+    start = start[filled]
+    stop = start + length[filled]
+    destination = destination[filled]
     first = start // size
     count = (stop - 1) // size - first + 1
-    span = np.repeat(np.arange(len(some)), count)
+    span = np.repeat(np.arange(len(filled)), count)
     chunk = first[span] + np.arange(len(span)) - np.repeat(np.cumsum(count) - count, count)
     row = np.maximum(start[span], chunk * size)
-    return row, np.minimum(stop[span], (chunk + 1) * size) - row, destination[span] + row - start[span], some[span]
+    return row, np.minimum(stop[span], (chunk + 1) * size) - row, destination[span] + row - start[span], filled[span]

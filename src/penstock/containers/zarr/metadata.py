@@ -203,11 +203,11 @@ def _is_codec(value: Any) -> bool:
     return is_dict(value) and isinstance(value.get("id"), str)
 
 
-def sizes_of(given: Any, name: str, least: int, place: Any) -> tuple[int, ...]:
+def sizes_of(value: Any, name: str, least: int, place: Any) -> tuple[int, ...]:
     """A list of whole numbers. Raises `FormatError` for anything else."""
-    listed: list[Any] = given if is_list(given) else [None]
+    listed: list[Any] = value if is_list(value) else [None]
     if not all(type(n) is int and least <= n < 1 << 62 for n in listed):
-        raise FormatError(f"expected {name} as a list of numbers from {least} on, got {repr(given)[:200]}", **place)
+        raise FormatError(f"expected {name} as a list of numbers from {least} on, got {repr(value)[:200]}", **place)
     return tuple(listed)
 
 

@@ -106,19 +106,19 @@ class ZarrRows(ABC):
             raise IndexError(f"expected a row within 0:{n}, got {i}")
         return i + n if i < 0 else i
 
-    def _numbers(self, given: AnyArray) -> IntArray:
+    def _numbers(self, index: AnyArray) -> IntArray:
         n = len(self)
-        if given.dtype == np.bool_:
-            if given.shape != (n,):
-                raise IndexError(f"expected a mask of {n} rows, got {list(given.shape)}")
-            return np.flatnonzero(given)
-        if given.size == 0:
+        if index.dtype == np.bool_:
+            if index.shape != (n,):
+                raise IndexError(f"expected a mask of {n} rows, got {list(index.shape)}")
+            return np.flatnonzero(index)
+        if index.size == 0:
             return np.zeros(0, np.int64)
-        if given.ndim != 1 or given.dtype.kind not in "iu":
-            raise IndexError(f"expected a mask or [m] whole numbers, got {list(given.shape)} {given.dtype}")
-        if given.min() < -n or given.max() >= n:
-            raise IndexError(f"expected rows within 0:{n}, got {given.min()} to {given.max()}")
-        numbers = given.astype(np.int64)
+        if index.ndim != 1 or index.dtype.kind not in "iu":
+            raise IndexError(f"expected a mask or [m] whole numbers, got {list(index.shape)} {index.dtype}")
+        if index.min() < -n or index.max() >= n:
+            raise IndexError(f"expected rows within 0:{n}, got {index.min()} to {index.max()}")
+        numbers = index.astype(np.int64)
         return np.where(numbers < 0, numbers + n, numbers)
 
 

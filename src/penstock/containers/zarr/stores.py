@@ -136,14 +136,14 @@ class ZipStore(ZarrStore):
         marks = [name for name in self._members if name.rpartition("/")[2] in (GROUP, NODE)]
         self._prefix = min(marks, key=lambda name: (name.count("/"), name), default="").rpartition("/")[0]
         self._prefix += "/" if self._prefix else ""
-        self._whole: ByteArray | None = None
+        self._mapped: ByteArray | None = None
         self._map()
 
     def _map(self) -> ByteArray:
-        if self._whole is None:
-            self._whole = map_file(self.path, lazy=True)
-        check_mapped(self._whole)
-        return self._whole
+        if self._mapped is None:
+            self._mapped = map_file(self.path, lazy=True)
+        check_mapped(self._mapped)
+        return self._mapped
 
     def __reduce__(self) -> tuple[type[ZipStore], tuple[Path]]:
         return ZipStore, (self.path,)
@@ -216,7 +216,7 @@ class ZipStore(ZarrStore):
 
     @override
     def close(self) -> None:
-        self._whole = None
+        self._mapped = None
 
 
 def open_store(path: Path) -> ZarrStore:

@@ -106,11 +106,11 @@ def _is_big(dtype: np.dtype[Any]) -> bool:
 
 def _named(value: Any, what: str, place: Any) -> tuple[str, Mapping[str, Any]]:
     """Name and configuration of an extension point, which may be a name alone."""
-    given: Any = {"name": value} if isinstance(value, str) else value
-    options: Any = given.get("configuration") or {} if is_dict(given) else None
-    if not is_dict(given) or not isinstance(given.get("name"), str) or not is_dict(options):
+    described: Any = {"name": value} if isinstance(value, str) else value
+    options: Any = described.get("configuration") or {} if is_dict(described) else None
+    if not is_dict(described) or not isinstance(described.get("name"), str) or not is_dict(options):
         raise FormatError(f"expected {what} as an object with a name, got {repr(value)[:200]}", **place)
-    return given["name"], options
+    return described["name"], options
 
 
 def _dtype(value: Any, place: Any) -> np.dtype[Any]:

@@ -48,21 +48,21 @@ CODECS = ("blosc", "zlib", "gzip", "bz2", "lzma", "lz4", "zstd")
 _BLOCK_BYTES = 16 << 20  # of rows that are decoded at a time
 
 
-def compressor_of(given: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
+def compressor_of(codec: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
     """A codec's configuration: None stores values uncompressed, a name (`"lz4"` and `"zstd"` are Blosc's, with shuffle;
     the others stand alone), or a configuration as a `.zarray` has it. Raises `DataError`, `MissingExtraError`.
     """
-    if given is None or given == "none":
+    if codec is None or codec == "none":
         return None
-    if isinstance(given, str):
-        given = {**BLOSC_LZ4, "cname": given} if given in ("lz4", "zstd") else {"id": given}
+    if isinstance(codec, str):
+        codec = {**BLOSC_LZ4, "cname": codec} if codec in ("lz4", "zstd") else {"id": codec}
     codecs: Any = require("numcodecs", "zarr")
-    if given.get("id") not in CODECS:
-        raise DataError(f"expected a compressor among {CODECS}, got {given.get('id')!r}")
+    if codec.get("id") not in CODECS:
+        raise DataError(f"expected a compressor among {CODECS}, got {codec.get('id')!r}")
     try:
-        return codecs.get_codec(dict(given)).get_config()
+        return codecs.get_codec(dict(codec)).get_config()
     except (TypeError, ValueError) as error:
-        raise DataError(f"expected the configuration of a codec, got {dict(given)}: {error}") from error
+        raise DataError(f"expected the configuration of a codec, got {dict(codec)}: {error}") from error
 
 
 class ArrayWriter:

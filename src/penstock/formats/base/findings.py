@@ -173,9 +173,9 @@ FINDINGS: dict[str, FindingKind] = {
         "`penstock repair`; or `penstock stats`, and store them again.",
     ),
     # Episodes
-    "no-steps": FindingKind("warning", "An episode has no step.", "Leave it out: `where('total_steps > 0')`."),
+    "no-steps": FindingKind("warning", "An episode has no step.", "Leave it out: `filter('total_steps > 0')`."),
     "one-step": FindingKind(
-        "note", "An episode has one step, in a dataset whose episodes are longer.", "`where('total_steps > 1')`."
+        "note", "An episode has one step, in a dataset whose episodes are longer.", "`filter('total_steps > 1')`."
     ),
     "early-end": FindingKind(
         "warning", "An episode goes on after a step that ended it.", "Split the episode there, or correct the flag."

@@ -22,14 +22,19 @@ from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, UnknownFormatError, suggestion
 from penstock.files import locked
 from penstock.files.remote import remote_errors_kept, set_remote_files
-from penstock.formats.base.elsewhere import DISTRIBUTIONS, format_elsewhere, install
 from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.repairs import Repair
-from penstock.formats.base.signatures import POINTED, is_pointer, likely_formats
+from penstock.formats.base.signatures import (
+    DISTRIBUTIONS,
+    POINTED,
+    format_elsewhere,
+    install,
+    is_pointer,
+    likely_formats,
+)
 from penstock.formats.base.source import Source
-from penstock.formats.base.target import Target
-from penstock.formats.base.writer import PartStart, Writer
+from penstock.formats.base.writer import PartStart, Target, Writer
 from penstock.locations.mirror import MIRRORS
 
 set_remote_files(MIRRORS)  # so that every process that reads data can read mirrors

@@ -1,7 +1,8 @@
-"""Metadata of episodes: entries that are read at first use, and columns of the entries that are numbers."""
+"""Metadata of datasets and episodes: entries read at first use, columns of numbers, lines of JSON, merged figures."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, final
@@ -9,12 +10,23 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_array, is_listed, is_mapping, is_scalar
+from penstock.errors import DataError, FormatError
 
+FIGURES = ("count", "min", "max", "mean", "std")
 _PLAIN = frozenset((bool, int, float))
+AT_ONCE = 1024  # episodes of one read
+_AS_THEY_ARE = frozenset((bool, int, float, str, type(None)))
+_LARGEST = 1 << 31
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class MetadataSource(Protocol):
     """Something that reads metadata of episodes, such as a `Source`."""
+
+    def __len__(self) -> int:
+        """Number of episodes."""
+        ...
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Return the metadata of episodes."""
@@ -86,3 +98,89 @@ def _float(value: Any) -> float:
         return float(value)
     except OverflowError:
         return np.inf if value > 0 else -np.inf
+
+
+def merged_figures(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+    """Return the figures of two sets of rows together, from the figures of each, weighted by `count`.
+
+    The deviation is that of the population: squares of deviations from each mean, and of each mean from the common one.
+    """
+    both = (one, other)
+    counts = [each["count"].reshape((1,) * np.ndim(one["mean"])) for each in both]
+    total = one["count"] + other["count"]
+    with np.errstate(invalid="ignore"):  # infinite values have an infinite mean, and no deviation
+        mean = (one["mean"] * counts[0] + other["mean"] * counts[1]) / total
+        squares = [
+            (each["std"] ** 2 + (each["mean"] - mean) ** 2) * count for each, count in zip(both, counts, strict=True)
+        ]
+    return {
+        "min": np.minimum(one["min"], other["min"]),
+        "max": np.maximum(one["max"], other["max"]),
+        "mean": mean,
+        "std": np.sqrt((squares[0] + squares[1]) / total),
+        "count": total,
+    }
+
+
+def json_line(metadata: Mapping[str, Any]) -> bytes:
+    """One line of JSON, with its end. Raises `DataError` as `plain_metadata` does, or for more than 2 GB."""
+    text = _encode(plain_metadata(metadata)).encode() + b"\n"
+    if len(text) > _LARGEST:
+        raise DataError(f"expected metadata of at most {_LARGEST} bytes, got {len(text)}; store it as a column")
+    return text
+
+
+def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with NumPy numbers as numbers, and arrays and tuples as lists. What JSON cannot bring back is refused.
+
+    Raises `DataError` for other objects, keys that are no strings, and what is nested too deep.
+    """
+    try:
+        return {_key(key): _plain(value) for key, value in metadata.items()}
+    except RecursionError:
+        raise DataError("expected metadata that is not nested without end") from None
+
+
+def _plain(value: Any) -> Any:
+    if type(value) in _AS_THEY_ARE:
+        return value
+    if is_array(value) or is_scalar(value):
+        return _plain_numbers(value)
+    if is_mapping(value):
+        return {_key(key): _plain(inner) for key, inner in value.items()}
+    if is_listed(value):
+        return [_plain(inner) for inner in value]
+    raise DataError(f"expected metadata that JSON can hold, got {type(value).__name__} {str(value)[:100]}")
+
+
+def _plain_numbers(value: np.ndarray | np.generic) -> Any:  # pyright: ignore[reportMissingTypeArgument]
+    if value.dtype.kind not in "biufU":
+        raise DataError(f"expected metadata that JSON can hold, got an array of {value.dtype}; store it as a column")
+    return value.tolist()
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise DataError(f"expected the keys of metadata to be strings, got {key!r}")
+    return key
+
+
+def each_metadata(source: MetadataSource) -> Iterator[tuple[int, dict[str, Any] | FormatError]]:
+    """Yield the number of each episode, and its metadata or the error that reading them is.
+
+    Episodes are read by ranges. A range that is an error is halved until the damaged episodes are alone.
+    """
+    count = len(source)
+    ranges = [(first, min(first + AT_ONCE, count)) for first in range(0, count, AT_ONCE)][::-1]
+    while ranges:
+        first, last = ranges.pop()
+        try:
+            entries: list[dict[str, Any]] = source.episode_metadata(range(first, last))
+        except FormatError as error:
+            if last - first == 1:
+                yield first, error
+            else:
+                middle = (first + last) // 2
+                ranges += [(middle, last), (first, middle)]
+        else:
+            yield from zip(range(first, last), entries, strict=True)

@@ -1,15 +1,33 @@
-"""Cutting spans of rows where the storage changes, and putting ragged rows into a grid."""
+"""Cutting spans of rows where the storage changes, and putting ragged rows into a grid.
+
+`BlockRows` are rows in blocks, each decoded as a whole. Run `r` owns the rows `first[r] : first[r + 1]`.
+These are the rows from `skip[r]` on of block `block[r]`. A block may have rows that belong to no run, and several runs.
+Reading cuts spans at the edges of runs, sorts the pieces by block, and asks for each block once. The caller decodes and
+caches blocks.
+
+`FileRows` are rows in many files that are mapped when they are read. A `RowMap` has the address of each run of rows, so
+its files must be mapped. `FileRows` cuts the wanted spans at the edges of runs, orders the pieces by file, and gathers
+the pieces of some files at a time through a `RowMap` of these alone. That map checks every piece against the size of
+its file, so a wrong place is an error and no foreign byte.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock.core.arrays import BoolArray, ByteArray, IntArray
-from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
+from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
+from penstock.core.spec import Field
 from penstock.files.remote import Wanted
+from penstock.kernels.rows import RowMap, check_spans, flat
+
+AT_ONCE = 1024  # files of which the rows are gathered together
 
 
 class RowReader(Protocol):
@@ -70,3 +88,112 @@ def spread(rows: Ragged, selection: Selection) -> Ragged:
     lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
     lengths[expand(selection.destination, selection.length)] = rows.lengths
     return Ragged(rows.values, offsets_of(lengths))
+
+
+@dataclass(frozen=True, eq=False)
+class BlockRows:
+    """Where rows are in blocks."""
+
+    first: IntArray
+    block: IntArray
+    skip: IntArray
+
+    @classmethod
+    def whole(cls, first: IntArray) -> BlockRows:
+        """All rows of consecutive blocks."""
+        count = len(first) - 1
+        return cls(first, np.arange(count), np.zeros(count, np.int64))
+
+    @classmethod
+    def parts(cls, bounds: IntArray, start: IntArray, offsets: IntArray) -> BlockRows:
+        """Ranges of the rows of blocks, in order."""
+        pieces = cut(bounds, start, np.diff(offsets), offsets[:-1])
+        return cls(np.append(pieces.destination, offsets[-1]), pieces.run, pieces.start - bounds[pieces.run])
+
+    def read_array(self, load: Callable[[int], Array], selection: Selection, out: AnyArray) -> None:
+        """Gather rows of an array column, as `Source.read_array`."""
+        raw = out.reshape(-1).view(np.uint8)
+        for block, mine in self.pieces(selection):
+            rows = load(block)
+            if not isinstance(rows, Ragged):
+                RowMap.of(rows).gather(mine.start, mine.length, mine.destination, raw)
+
+    def read_ragged(self, load: Callable[[int], Array], field: Field, selection: Selection) -> Ragged:
+        """Read rows of a ragged column, as `Source.read_ragged`."""
+        pieces = cut(self.first, selection.start, selection.length, selection.start)
+        parts = [Ragged(np.empty((0, *field.shape), field.dtype), np.zeros(1, np.int64))]
+        for block, mine in self._by_block(pieces):
+            rows = load(block)
+            if isinstance(rows, Ragged):
+                parts.append(rows.take(expand(mine.start, mine.length)))
+        return spread(Ragged.concatenate(parts), selection)
+
+    def blocks(self, selection: Selection) -> list[int]:
+        """Return the blocks that have rows of a selection, in order."""
+        pieces = cut(self.first, selection.start, selection.length, selection.destination)
+        return np.unique(self.block[pieces.run]).tolist()
+
+    def pieces(self, selection: Selection) -> Iterator[tuple[int, RowPieces]]:
+        """Yield the pieces of a selection by block, with rows of that block. Each block comes once."""
+        pieces = cut(self.first, selection.start, selection.length, selection.destination)
+        return self._by_block(pieces.take(np.argsort(self.block[pieces.run], kind="stable")))
+
+    def _by_block(self, pieces: RowPieces) -> Iterator[tuple[int, RowPieces]]:
+        """Yield consecutive pieces in the same block together, with `start` counted from the start of the block."""
+        block = self.block[pieces.run]
+        inside = pieces._replace(start=pieces.start - self.first[pieces.run] + self.skip[pieces.run])
+        edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(block)]
+        yield from ((int(block[a]), inside.take(slice(a, b))) for a, b in pairwise(edges) if b > a)
+
+
+@dataclass(frozen=True, eq=False)
+class FileRows:
+    """Rows of one width in runs: run `r` has rows `first[r] : first[r + 1]`, in file `file[r]` from `offset[r]` on."""
+
+    files: Sequence[ByteArray]
+    first: IntArray
+    file: IntArray
+    offset: IntArray
+    row_bytes: int
+
+    @classmethod
+    def of(
+        cls, files: Sequence[ByteArray], rows: IntArray, file: IntArray, offset: IntArray, row_bytes: int
+    ) -> FileRows:
+        """Return runs of `rows[R]` rows. Arguments are as of `RowMap.build`; places are checked when they are read."""
+        return cls(files, offsets_of(rows), file, offset, row_bytes)
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return int(self.first[-1])
+
+    def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
+        """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span `j`."""
+        if self.row_bytes == 0:
+            return
+        target = flat(out, self.row_bytes)
+        check_spans(start, length, destination, self.n, len(target) // self.row_bytes)
+        for pieces, rows in self._mapped(start, length, destination):
+            rows.gather(rows.first[:-1], pieces.length, pieces.destination, target)
+
+    def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
+        """Return the bytes behind URLs that `gather` would fetch."""
+        if self.row_bytes == 0:
+            return []
+        parts = self._mapped(start, length, np.zeros_like(start))
+        return [wanted for pieces, rows in parts for wanted in rows.remote_ranges(rows.first[:-1], pieces.length)]
+
+    def _mapped(self, start: IntArray, length: IntArray, destination: IntArray) -> Iterator[tuple[RowPieces, RowMap]]:
+        """Yield the pieces of spans by groups of files, each with a map in which piece `j` is run `j`."""
+        pieces = cut(self.first, start, length, destination)
+        pieces = pieces.take(np.argsort(self.file[pieces.run], kind="stable"))
+        files, first = np.unique(self.file[pieces.run], return_index=True)
+        edges = [*first[::AT_ONCE].tolist(), len(pieces.run)]
+        for group, (begin, end) in enumerate(pairwise(edges)):
+            mine, chosen = pieces.take(slice(begin, end)), files[group * AT_ONCE : (group + 1) * AT_ONCE]
+            wanted: list[int] = chosen.tolist()
+            data = [self.files[number] for number in wanted]
+            number = np.searchsorted(chosen, self.file[mine.run])
+            offset = self.offset[mine.run] + (mine.start - self.first[mine.run]) * self.row_bytes
+            yield mine, RowMap.build(data, mine.length, number, offset, self.row_bytes)

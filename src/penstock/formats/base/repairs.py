@@ -7,11 +7,9 @@ by running it again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +28,3 @@ def cut_repair(path: Path, keep: int, size: int, *, where: str | None = None, th
     """Return the repair of a torn tail: keep some bytes."""
     message = f"cut {size - keep:,} bytes off the end" if size > keep else "close the end"
     return Repair("torn-tail", path, message, lambda: then, keep, where)
-
-
-def json_repair(finding: str, path: Path, changes: dict[str, Any], old: dict[str, Any]) -> Repair:
-    """Return the repair of entries of a JSON file."""
-    shown = ", ".join(f"{name} {old.get(name)!r} -> {value!r}" for name, value in changes.items())
-    return Repair(finding, path, f"set {shown}", lambda: json.dumps({**old, **changes}, indent=4).encode())

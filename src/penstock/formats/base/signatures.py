@@ -1,11 +1,19 @@
 """First bytes by which some formats are asked first, so that the packages of the others are not imported.
 
 Most files are not listed: archives and text can have many formats, which look at them one after the other.
+
+Data may have a format that another distribution has: `format_elsewhere` tells where it is missing, by names and first
+bytes alone.
 """
 
 from __future__ import annotations
 
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from penstock.errors import RemoteError
 from penstock.files.remote import open_file
@@ -19,6 +27,15 @@ SIGNATURES = {
 POINTER = b"version https://git-lfs.github.com/spec/"
 """The first bytes of the text file that Git LFS has in the place of a large file."""
 POINTED = "a pointer of Git LFS instead of the file; `git lfs pull` fetches it"
+HEAD = 4096  # bytes of a file that are looked at, unpacked
+PICKLED = (b"MILBenchTrajectory", b"MAGICALTrajectory", b"imitation.data.types", b"imitation.util.rollout")
+TABLES = ("scenes", "frames", "agents")
+LOOKS = 8  # files of a folder that are looked at
+
+DISTRIBUTIONS: Mapping[str, str] = MappingProxyType(
+    {"l5kit": "penstock-driving", "lc0": "penstock-chess", "native": "penstock-imitation"}
+)
+"""The distribution of each format of ours that is not in the core."""
 
 
 def likely_formats(path: Path) -> frozenset[str] | None:
@@ -46,3 +63,86 @@ def is_pointer(path: Path) -> bool:
             return file.read(len(POINTER)) == POINTER
     except OSError:
         return False
+
+
+def install(distribution: str) -> str:
+    """The end of a message about a distribution that is missing."""
+    return f"install it with: pip install {distribution}"
+
+
+def format_elsewhere(path: Path, installed: Mapping[str, object]) -> str | None:
+    """The format of ours that data seem to have and that is not installed, or None. Never raises."""
+    for name, looks_like in _LOOKS.items():
+        try:
+            if name not in installed and looks_like(path):
+                return name
+        except (OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error):
+            continue
+    return None
+
+
+def _first_files(path: Path) -> list[Path]:
+    """The file itself, or the first files of a folder."""
+    if not path.is_dir():
+        return [path]
+    return sorted(each for each in path.iterdir() if each.is_file() and not each.name.startswith("."))[:LOOKS]
+
+
+def _head(file: Path) -> bytes:
+    """The first bytes, unpacked if it is a gzip."""
+    with open_file(file) as raw:
+        head = raw.read(HEAD)
+    return zlib.decompressobj(31).decompress(head, HEAD) if head.startswith(b"\x1f\x8b") else head
+
+
+def _are_games(path: Path) -> bool:
+    """Training games of Leela Chess Zero: `training.*.gz` that begin with a version, or a tar file of them."""
+    for file in _first_files(path):
+        if tarfile.is_tarfile(file):
+            with tarfile.open(file) as archive:
+                first = archive.next()
+            return first is not None and Path(first.name).name.startswith("training.")
+        version = int.from_bytes(_head(file)[:4], "little")
+        if file.name.startswith("training") and 3 <= version <= 7:
+            return True
+    return False
+
+
+def _is_log(path: Path) -> bool:
+    """A driving log of L5Kit: a group of tables in Zarr, in a folder or a ZIP archive, or as `.npy` files."""
+    if path.is_dir():
+        return all((path / name).is_dir() or (path / f"{name}.npy").is_file() for name in TABLES)
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        tops = {name.split("/")[-2] for name in archive.namelist() if name.endswith("/.zarray")}
+    return tops.issuperset(TABLES)
+
+
+def _are_native(path: Path) -> bool:
+    """Demonstrations of a benchmark: pickles of trajectories, Atari's archives of one object, streams of MineRL."""
+    if path.is_dir() and any(path.glob("rendered.npz")) | any(path.glob("*/rendered.npz")):
+        return True
+    for file in _first_files(path):
+        head = _head(file)
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                if archive.namelist() != ["arr_0.npy"]:
+                    continue
+                with archive.open("arr_0.npy") as member:
+                    head = member.read(HEAD)
+        of_objects = head.startswith(b"\x93NUMPY") and b"'|O'" in head[:80] and b"states" in head
+        pickled = head.startswith(b"\x80") and (any(name in head for name in PICKLED) or _is_procgen(head))
+        if of_objects or pickled:
+            return True
+    return False
+
+
+def _is_procgen(head: bytes) -> bool:
+    """A pickled dict that begins with one of the lists of a recording of Procgen."""
+    return any(key in head[:64] for key in (b"obs", b"acts", b"rews", b"dones"))
+
+
+_LOOKS: Mapping[str, Callable[[Path], bool]] = MappingProxyType(
+    {"l5kit": _is_log, "lc0": _are_games, "native": _are_native}
+)

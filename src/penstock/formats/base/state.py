@@ -1,16 +1,16 @@
-"""`StateSource`: base of sources whose properties come from one state, which is built when a dataset is opened.
+"""Bases of sources: `StateSource`, whose properties come from one state, and `OverlaySource` over another source.
 
-A `SourceState` has the spec, offsets, fingerprint and metadata of an opened dataset, and a reader for each
-column. Nothing in it changes, so threads read it without a lock. `refresh` builds another state and replaces the old
-one by one assignment; a source that closes its files drops the state.
+A `SourceState` is built when a dataset is opened. It has the spec, offsets, fingerprint and metadata, and a reader for
+each column. Nothing in it changes, so threads read it without a lock. `refresh` builds another state and replaces the
+old one by one assignment; a source that closes its files drops the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from typing_extensions import override
@@ -18,7 +18,7 @@ from typing_extensions import override
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
-from penstock.core.spec import Spec
+from penstock.core.spec import Align, Spec
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
 from penstock.formats.base.account import Account
@@ -241,3 +241,83 @@ class RaggedColumn:
     @cached_property
     def _values(self) -> RowMap:
         return RowMap.of(np.ascontiguousarray(self.rows.values))
+
+
+class OverlaySource(Source):
+    """Source that reads from another source. A subclass has `fingerprint`, and reads the columns that it adds."""
+
+    parses: ClassVar[bool] = False  # `base` guards its own reads, and errors of added columns are not about a file
+
+    def __init__(self, base: Source, spec: Spec) -> None:
+        self.base = base
+        self.location = base.location
+        self._spec = spec
+
+    @property
+    @override
+    def spec(self) -> Spec:
+        return self._spec
+
+    @property
+    @override
+    def offsets(self) -> IntArray:
+        return self.base.offsets
+
+    @property
+    @override
+    def metadata(self) -> Mapping[str, Any]:
+        return self.base.metadata
+
+    @property
+    @override
+    def account(self) -> Account:
+        return self.base.account
+
+    @property
+    @override
+    def extent(self) -> tuple[int, int]:
+        return self.base.extent
+
+    @override
+    def rows(self, align: Align) -> IntArray:
+        return self.base.rows(align)
+
+    @override
+    def rows_between(self, align: Align, first: int, last: int) -> IntArray:
+        return self.base.rows_between(align, first, last)
+
+    @override
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
+        self.base.read_array(column, selection, out)
+
+    @override
+    def view_array(self, column: str, first: int, n: int) -> AnyArray | None:
+        return self.base.view_array(column, first, n) if column in self.base.spec else None
+
+    @override
+    def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
+        return self.base.remote_ranges(column, selection) if column in self.base.spec else []
+
+    @override
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        return self.base.read_ragged(column, selection)
+
+    @override
+    def value_offsets(self, column: str) -> IntArray:
+        return self.base.value_offsets(column)
+
+    @override
+    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
+        self.base.read_values(column, selection, out)
+
+    @override
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        return self.base.episode_metadata(episodes)
+
+    @override
+    def refresh(self) -> bool:
+        return self.base.refresh()
+
+    @override
+    def close(self) -> None:
+        self.base.close()

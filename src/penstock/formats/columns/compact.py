@@ -12,8 +12,8 @@ import numpy as np
 from penstock.core.episode import Episode
 from penstock.errors import ChecksumError, DataError, FormatError
 from penstock.files import atomic_path
+from penstock.formats.base.account import CONVERSION
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.unfinished import CONVERSION
 from penstock.formats.columns import table
 from penstock.formats.columns.layout import METADATA, Compression, Packing, StoreLayout, read_json
 from penstock.formats.columns.retention import first_kept

@@ -18,7 +18,7 @@ from penstock.files.descriptors import open_regular
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import QUICK_BYTES, Format
 from penstock.formats.base.repairs import Repair, cut_repair
-from penstock.formats.base.target import Target
+from penstock.formats.base.writer import Target
 from penstock.formats.columns import table
 from penstock.formats.columns.joining import join_stores
 from penstock.formats.columns.layout import MARKER, METADATA, SPEC, StoreLayout, has_table, read_json

@@ -15,9 +15,8 @@ from penstock.core.episode import Episode
 from penstock.core.spec import Align, Spec
 from penstock.errors import ExpiredRowError, FormatError
 from penstock.files.remote import file_state
-from penstock.formats.base.account import Account, LeftOut, unused_files
+from penstock.formats.base.account import CONVERSION, MARK, Account, LeftOut, unused_files
 from penstock.formats.base.state import StateSource
-from penstock.formats.base.unfinished import CONVERSION, MARK
 from penstock.formats.columns import table
 from penstock.formats.columns.layout import METADATA, SEGMENTS, SPEC, TABLE, StoreLayout, is_segment, read_json
 from penstock.formats.columns.retention import RETENTION, first_kept

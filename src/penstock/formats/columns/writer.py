@@ -14,8 +14,8 @@ from penstock.core.spec import Spec
 from penstock.errors import DataError, LockedError, SpecError
 from penstock.files import atomic_path, locked, sync
 from penstock.files.descriptors import open_regular
-from penstock.formats.base import jsonlines
-from penstock.formats.base.unfinished import UnfinishedWork
+from penstock.formats.base.account import UnfinishedWork
+from penstock.formats.base.metadata import json_line, plain_metadata
 from penstock.formats.base.writer import Writer
 from penstock.formats.columns import table
 from penstock.formats.columns.layout import (
@@ -98,7 +98,7 @@ class ColumnsWriter(Writer):
         was, and the writer can be used again.
         """
         self._check(episode)
-        text = jsonlines.encode(episode.metadata)
+        text = json_line(episode.metadata)
         if not self._sound:
             self._restore()
         if (retention := self._read_retention()) is not None and self._segment.steps >= retention.segment_steps:
@@ -124,7 +124,7 @@ class ColumnsWriter(Writer):
         """Add or replace entries of the store's metadata, atomically. Raises `DataError` for what JSON cannot hold."""
         path = self._layout.root / METADATA
         with self._locked():
-            write_json(path, {**read_json(path), **jsonlines.plain(metadata)})
+            write_json(path, {**read_json(path), **plain_metadata(metadata)})
 
     def close(self) -> None:
         """Flush to the disk itself and let go of the segment. Closing twice is fine."""
@@ -235,7 +235,7 @@ def create_store(
 def write_store(layout: StoreLayout, metadata: Mapping[str, Any]) -> None:
     """Write an empty store into an empty folder. Raises `SpecError`, `DataError`."""
     layout.write()
-    write_json(layout.root / METADATA, jsonlines.plain(metadata))
+    write_json(layout.root / METADATA, plain_metadata(metadata))
     (layout.root / SEGMENTS).mkdir()
     layout.table.touch()
     sync(layout.root)

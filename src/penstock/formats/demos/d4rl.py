@@ -32,8 +32,7 @@ from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.formats.base.account import Account, LeftOut
-from penstock.formats.base.end_names import MarkArray, Meaning, check_meanings, meaning_of
-from penstock.formats.base.ends import find_ends
+from penstock.formats.base.ends import MarkArray, Meaning, check_meanings, find_ends, meaning_of
 from penstock.formats.demos.hdf5 import (
     DECODED,
     HDF5Kind,

@@ -13,8 +13,7 @@ from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
 from penstock.formats.base.account import Account, LeftOut
-from penstock.formats.base.end_names import MarkArray, Meaning, check_meanings, meaning_of
-from penstock.formats.base.ends import EpisodeEnds, find_ends
+from penstock.formats.base.ends import EpisodeEnds, MarkArray, Meaning, check_meanings, find_ends, meaning_of
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
 from penstock.formats.demos.archive import MAX_BYTES, NpzArchive, npz_names, unread_member

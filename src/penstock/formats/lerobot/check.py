@@ -8,6 +8,7 @@ the compression that their file has.
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -24,7 +25,7 @@ from penstock.core.spec import Field
 from penstock.core.text import counted
 from penstock.errors import FormatError, require
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.repairs import Repair, json_repair
+from penstock.formats.base.repairs import Repair
 from penstock.formats.lerobot.creation import json_bytes, tables_with
 from penstock.formats.lerobot.damage import own_frames
 from penstock.formats.lerobot.info import CAMERAS, FOLDER, INFO, STATS, path_of, read_json
@@ -196,11 +197,16 @@ def repairs(path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
         if "totals" in names:
             changed = {name: new for name, (new, old) in _stated_totals(source.state).items() if new != old}
             if changed:
-                old = dict(source.state.info.entries)
-                yield json_repair("totals", path / INFO, changed, old)
+                yield _totals_repair(path / INFO, changed, source.state.info.entries)
         wrong = {finding.column for finding in findings if finding.name == "wrong-statistics"}
         if wrong:
             yield from _statistics(source, path, {column for column in wrong if column is not None})
+
+
+def _totals_repair(file: Path, changed: Mapping[str, Any], entries: Mapping[str, Any]) -> Repair:
+    shown = ", ".join(f"{name} {entries.get(name)!r} -> {value!r}" for name, value in changed.items())
+    content = json.dumps({**entries, **changed}, indent=4).encode()
+    return Repair("totals", file, f"set {shown}", partial(bytes, content))
 
 
 def _footers(path: Path) -> Iterator[Repair]:

@@ -25,8 +25,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
-from penstock.formats.base.blocks import BlockRows
-from penstock.formats.base.pieces import expand
+from penstock.formats.base.pieces import BlockRows, expand
 
 TOGETHER = 8
 """Row groups in a row from which on they are read in one go."""

@@ -21,6 +21,7 @@ from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, DataError, SpecError, require
 from penstock.files import atomic_file, atomic_path, open_locked, write_atomic
+from penstock.formats.base.writer import NUMBERED
 from penstock.formats.lerobot.depth import DEPTH, Depth, Unit
 from penstock.formats.lerobot.info import (
     CAMERAS,
@@ -38,7 +39,6 @@ from penstock.formats.lerobot.info import (
 
 Cameras = Literal["image", "video", "array"]
 
-NUMBERED = ("frame_index", "episode_index", "index", "task_index")  # columns that the writer computes
 _EXTENSION = "datasets.features.features.Array{}DExtensionType"
 
 

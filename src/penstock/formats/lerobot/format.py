@@ -15,7 +15,7 @@ from penstock.errors import ArgumentError, PenstockError
 from penstock.files import locked
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.repairs import Repair
-from penstock.formats.base.target import Target
+from penstock.formats.base.writer import Target
 from penstock.formats.lerobot.check import findings, repairs
 from penstock.formats.lerobot.creation import WriteOptions
 from penstock.formats.lerobot.info import LOCK, has_info

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +30,7 @@ from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, FormatError, suggestion
 from penstock.files.remote import FileState, file_state, remote_file
 from penstock.formats.base.account import Account, LeftOut
-from penstock.formats.base.blocks import BlockRows
+from penstock.formats.base.pieces import BlockRows
 from penstock.formats.base.state import ArrayReader, RaggedReader, SourceState, StateSource
 from penstock.formats.lerobot.columns import (
     CountedRagged,
@@ -156,7 +157,7 @@ class LeRobotSource(StateSource[LeRobotState]):
         self._state = _state(info, data, kept, tasks or {}, losses, names, decode, frames, spaces)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self._path, self._options)
+        return partial(LeRobotSource, self._path, **self._options), ()
 
     @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
@@ -188,10 +189,6 @@ class LeRobotSource(StateSource[LeRobotState]):
 
 def _is_remote(path: Path) -> bool:
     return remote_file(path / INFO) is not None
-
-
-def _reopened(path: Path, options: Mapping[str, Any]) -> LeRobotSource:
-    return LeRobotSource(path, **options)
 
 
 def _indices_by_file(entries: Sequence[EpisodeEntry]) -> dict[Path, set[int]]:

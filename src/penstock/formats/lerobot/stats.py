@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_array
-from penstock.formats.base.figures import merged_figures
+from penstock.formats.base.metadata import merged_figures
 
 QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
 BINS = 5000

@@ -27,7 +27,7 @@ from penstock.formats.base.file_facts import ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
-from penstock.formats.base.target import Target
+from penstock.formats.base.writer import Target
 from penstock.formats.minari import (
     arrow_writer,
     hdf5_writer,

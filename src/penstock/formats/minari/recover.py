@@ -13,8 +13,8 @@ from penstock.core.narrowing import is_integer
 from penstock.core.spaces import Space
 from penstock.core.spec import Spec
 from penstock.errors import FormatError, SpecError, UnknownFormatError
-from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.findings import Finding
+from penstock.formats.base.metadata import each_metadata
 from penstock.formats.base.repairs import Repair
 from penstock.formats.minari import ids, metadata, root
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -97,7 +98,7 @@ class RLDSSource(StateSource[_RLDSState]):
         _check_options(last_step, cache, jpeg)
         options = {"split": split, "config": config, "version": version, "last_step": last_step, "columns": columns}
         options |= {"jpeg": jpeg, "verify": verify, "cache": cache, "cache_bytes": cache_bytes}
-        self._reopen = Path(path).absolute(), options
+        self._reopen = partial(RLDSSource, Path(path).absolute(), **options)
         folder = self.folder = self.location = version_folder(Path(path).absolute(), config, version)
         info, own = read_info(folder), read_own(folder)
         splits = splits_of(folder, info)
@@ -144,7 +145,7 @@ class RLDSSource(StateSource[_RLDSState]):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, self._reopen
+        return self._reopen, ()
 
     @override
     def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
@@ -246,10 +247,6 @@ class RLDSSource(StateSource[_RLDSState]):
                 return None
             rows: Array = column.rows(record, 0, 1)
             return rows.strings()[0] if isinstance(rows, Ragged) else rows[0].item()
-
-
-def _reopened(path: Path, options: Mapping[str, Any]) -> RLDSSource:
-    return RLDSSource(path, **options)
 
 
 def _check_options(last_step: str | None, cache: str, jpeg: str) -> None:

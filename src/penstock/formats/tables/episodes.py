@@ -20,8 +20,7 @@ from penstock.core.boundary import parsing
 from penstock.core.ragged import offsets_of
 from penstock.errors import ArgumentError, FormatError, require, suggestion
 from penstock.formats.base.account import Account, LeftOut
-from penstock.formats.base.end_names import IDS, STEPS, Meaning, meaning_of
-from penstock.formats.base.ends import unordered_steps, unused_end
+from penstock.formats.base.ends import IDS, STEPS, Meaning, meaning_of, unordered_steps, unused_end
 from penstock.formats.base.step_runs import RunEpisodes, StepRuns, Values, either, run_starts
 from penstock.formats.tables.shards import TableShard
 

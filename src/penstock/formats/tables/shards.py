@@ -18,7 +18,7 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.arrow import FileEnds, ParquetFile, RangedArrowFile, arrow, one_array
-from penstock.containers.arrow.joined_files import ARROW, arrow_footer, arrow_room, check_one_file
+from penstock.containers.arrow.files import ARROW, arrow_footer, arrow_room, check_one_file
 from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray
 from penstock.core.boundary import json_object, parsing

@@ -21,9 +21,9 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
-from penstock.formats.base.blocks import BlockRows
-from penstock.formats.base.end_names import Meaning, check_meanings
+from penstock.formats.base.ends import Meaning, check_meanings
 from penstock.formats.base.format import folder_of
+from penstock.formats.base.pieces import BlockRows
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.base.step_runs import Values, plain
 from penstock.formats.tables.episodes import EndColumns, end_leaves, episode_names

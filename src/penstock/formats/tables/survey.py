@@ -19,7 +19,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut
-from penstock.formats.base.end_names import Meaning
+from penstock.formats.base.ends import Meaning
 from penstock.formats.base.file_facts import MANY_FILES, FileFacts, FileSurvey, FileTable
 from penstock.formats.base.step_runs import StepRuns
 from penstock.formats.tables.episodes import EndColumns, end_leaves, runs_of

@@ -25,7 +25,7 @@ from penstock.formats.base.file_facts import ReadFacts
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, folder_of
 from penstock.formats.base.repairs import Repair, cut_repair
-from penstock.formats.base.target import Target
+from penstock.formats.base.writer import Target
 from penstock.formats.webdataset.cache import plain
 from penstock.formats.webdataset.content import index_place
 from penstock.formats.webdataset.samples import META, grouped, without_cut_sample

@@ -14,8 +14,7 @@ from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.files.remote import Wanted
-from penstock.formats.base.file_rows import FileRows
-from penstock.formats.base.pieces import expand
+from penstock.formats.base.pieces import FileRows, expand
 from penstock.kernels.rows import RowMap
 
 

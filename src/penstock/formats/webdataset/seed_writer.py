@@ -25,8 +25,8 @@ from penstock.core.spaces import Box, Discrete
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, SpecError
 from penstock.files.mapping import map_file
-from penstock.formats.base import jsonlines
 from penstock.formats.base.infos import TRUNCATED
+from penstock.formats.base.metadata import plain_metadata
 from penstock.formats.base.writer import PartStart
 from penstock.formats.webdataset import seed
 from penstock.formats.webdataset.pickles import around, dumps
@@ -61,7 +61,7 @@ class SeedWriter(ShardWriter):
         """Create an empty dataset. Raises `SpecError` for columns that the layout has no place for, `FileExistsError`,
         `DataError`, and `TypeError` for an unknown option."""
         check_spec(spec)
-        start(Path(path), _head(spec, jsonlines.plain(metadata or {})), options.get("compression"))
+        start(Path(path), _head(spec, plain_metadata(metadata or {})), options.get("compression"))
         return cls(path, **options)
 
     def _resume(self, source: ShardSource) -> None:
@@ -79,7 +79,7 @@ class SeedWriter(ShardWriter):
 
         Raises `DataError` for what JSON cannot hold, and once an archive was compressed.
         """
-        merged = self._metadata | jsonlines.plain(metadata)
+        merged = self._metadata | plain_metadata(metadata)
         head, shards = _head(self._spec, merged), shards_of(self.path)
         if packed := [shard.name for shard in shards if shard.suffix != ".tar"]:
             raise DataError(f"expected archives that are not compressed, got {packed[0]}; change metadata before")
@@ -250,7 +250,7 @@ def _infos(episode: Episode) -> Rows:
 
 def _last(episode: Episode) -> dict[str, Any]:
     """Paths and values that only the last infos have."""
-    metadata = jsonlines.plain(episode.metadata)
+    metadata = plain_metadata(episode.metadata)
     infos = {k.removeprefix("infos/"): v for k, v in metadata.items() if _own(k, v)}
     if rest := {k: v for k, v in metadata.items() if not _own(k, v)}:
         infos[seed.EXTRA] = json.dumps(rest)

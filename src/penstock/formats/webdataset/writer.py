@@ -22,7 +22,7 @@ from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import move, open_locked, sync
 from penstock.files.mapping import map_file
-from penstock.formats.base import jsonlines
+from penstock.formats.base.metadata import plain_metadata
 from penstock.formats.base.writer import PartStart, Writer
 from penstock.formats.webdataset import own
 from penstock.formats.webdataset.cache import unpacked_beside
@@ -191,7 +191,7 @@ class NpyShardWriter(ShardWriter):
     ) -> NpyShardWriter:
         """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, and `TypeError` for options."""
         own.extensions(spec)
-        described = own.Description(0, spec, jsonlines.plain(metadata or {}))
+        described = own.Description(0, spec, plain_metadata(metadata or {}))
         start(Path(path), member(described.name, described.encode()), options.get("compression"))
         return cls(path, **options)
 
@@ -206,7 +206,7 @@ class NpyShardWriter(ShardWriter):
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add or replace entries: a new description at the end of the last archive. Raises `DataError`."""
-        merged = {**self._description.metadata, **jsonlines.plain(metadata)}
+        merged = {**self._description.metadata, **plain_metadata(metadata)}
         described = own.Description(self._description.number + 1, self.spec, merged)
         self._room_for(0).append([member(described.name, described.encode())])
         self._description = described
@@ -216,7 +216,7 @@ class NpyShardWriter(ShardWriter):
 
     def _members(self, episode: Episode, number: int) -> Iterator[Piece]:
         key = own.key(number)
-        yield member(f"{key}.json", own.episode_json(len(episode), jsonlines.plain(episode.metadata)))
+        yield member(f"{key}.json", own.episode_json(len(episode), plain_metadata(episode.metadata)))
         for path, array in episode.columns.items():
             if isinstance(array, Ragged):
                 yield _npy(f"{key}.{self._extensions[path]}", array.values)

@@ -21,10 +21,10 @@ from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.files import locked, sync
 from penstock.files.remote import open_file, read_text
-from penstock.formats.base.checks import each_metadata
 from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.metadata import each_metadata
 from penstock.formats.base.repairs import Repair
-from penstock.formats.base.target import Target
+from penstock.formats.base.writer import Target
 from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, META, PART, BufferLayout
 from penstock.formats.zarr.source import ZarrSource
 from penstock.formats.zarr.writer import ZarrWriter

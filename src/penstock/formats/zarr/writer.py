@@ -35,7 +35,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError
 from penstock.files import atomic_path, open_locked, write_atomic
-from penstock.formats.base import jsonlines
+from penstock.formats.base.metadata import json_line, plain_metadata
 from penstock.formats.base.writer import PartStart, Writer
 from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, KEYS, MARK, META, PART, BufferLayout
 from penstock.formats.zarr.source import ZarrSource
@@ -202,7 +202,7 @@ class ZarrWriter(Writer):
         """Append the rows of an episode; return how many bytes they have."""
         if episode.spec is not self.spec and dict(episode.spec.fields) != dict(self.spec.fields):
             raise SpecError(f"expected the columns {dict(self.spec.fields)}, got {dict(episode.spec.fields)}")
-        text = jsonlines.encode(episode.metadata)
+        text = json_line(episode.metadata)
         size = 0
         for path, stored in self._layout.columns.items():
             column = episode.columns[path]
@@ -242,7 +242,7 @@ class ZarrWriter(Writer):
         """Add or replace attributes of the group. Raises `DataError` for what JSON has no place for."""
         if MARK in metadata:
             raise DataError(f"expected another name than {MARK!r}, which says how columns are stored")
-        attributes = {**self._attributes, **jsonlines.plain(metadata)}
+        attributes = {**self._attributes, **plain_metadata(metadata)}
         write_attributes(self.path, attributes)
         self._attributes = attributes
 
@@ -294,7 +294,7 @@ def _check_all_extended(source: ZarrSource) -> None:
 
 def _attributes(metadata: Mapping[str, Any], layout: BufferLayout) -> dict[str, Any]:
     """The attributes of a new group. Entries that describe another buffer are replaced."""
-    return {**{k: v for k, v in jsonlines.plain(metadata).items() if k not in (KEYS, MARK)}, MARK: layout.mark()}
+    return {**{k: v for k, v in plain_metadata(metadata).items() if k not in (KEYS, MARK)}, MARK: layout.mark()}
 
 
 def pack_zip(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:

@@ -175,7 +175,7 @@ class ConvertOperation(Operation):
 
     def _report(self, total: int, notes: tuple[Note, ...], compared: list[dict[str, Any]]) -> ConversionReport:
         """Look at the target, write its certificate, and return the report."""
-        episodes, steps = len(self._data), self._data.steps
+        episodes, steps = len(self._data), self._data.total_steps
         report = ConversionReport(self._staging.place, self._format.name, "converted", episodes, steps, total, 0, notes)
         with self._format.open(self._out) as target:
             if len(target) != episodes or target.steps != steps:

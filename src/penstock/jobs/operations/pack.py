@@ -13,7 +13,7 @@ from penstock.core.narrowing import is_list
 from penstock.core.text import counted
 from penstock.data.chosen import ChosenDataset
 from penstock.jobs.operation import Operation, pack, unpack
-from penstock.plan.packed import PackedPlan
+from penstock.plan.pack import PackedPlan
 from penstock.plan.packing.tally import PackingStats
 
 LENGTH_BYTES = 8  # of a sequence that is planned

@@ -24,8 +24,8 @@ from penstock.core.arrays import IntArray
 from penstock.core.spec import Spec
 from penstock.errors import DataError, PenstockError, StateError
 from penstock.files import move
+from penstock.formats.base.account import UnfinishedWork, remove_mark
 from penstock.formats.base.format import recognise
-from penstock.formats.base.unfinished import UnfinishedWork, remove_mark
 from penstock.formats.columns.joining import join_stores, publish_segment, segments_of
 from penstock.formats.columns.writer import ColumnsWriter, create_store
 from penstock.jobs.operation import Operation, pack, unpack

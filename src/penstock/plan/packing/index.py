@@ -19,6 +19,8 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
@@ -28,6 +30,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.narrowing import is_list
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PlanError, StateError
+from penstock.files import read_checked, write_checked
 from penstock.flow import map_on_threads
 from penstock.kernels.fit import count_decreasing
 from penstock.kernels.pack_reading import GIVEN, LEFT, PARTS, RIGHT, place_pieces
@@ -43,6 +46,7 @@ from penstock.plan.packing.window import EXACT, Window, count_window, cut_overlo
 
 Keep = Literal["auto", "memory", "recompute"]
 
+_CACHED = b"penstock cached plan 1\n"
 _AUTO = 256 << 20
 _REMEMBERED = 16
 _WIDEST = (1 << 31) - 8  # kernels count the items of a window in 32 bits
@@ -342,6 +346,21 @@ class PackIndex:
         except (KeyError, TypeError, AttributeError) as error:
             raise FormatError(f"expected a saved plan, got one without what it needs: {error!r}") from error
         return index
+
+    def write(self, folder: Path, name: str) -> Path:
+        """Write the plan to a file with a checksum, and return the file."""
+        file = folder / f"{name}.pack"
+        write_checked(file, _CACHED, name, self.to_bytes())
+        return file
+
+    @classmethod
+    def read(cls, folder: Path, name: str, lengths: Lengths, rule: Rule, *, n: int) -> PackIndex | None:
+        """Return the plan that was written under a name; None where there is none, or none of this version."""
+        raw = read_checked(folder / f"{name}.pack", _CACHED, name)
+        if raw is not None:
+            with suppress(FormatError, StateError):
+                return cls.from_bytes(bytes(raw), lengths, rule, n=n)
+        return None
 
     def _restore(self, header: dict[str, Any], arrays: dict[str, AnyArray], tally: PackingStats) -> None:
         if header["n"] != self.n or header["rule"] != repr(self.rule):

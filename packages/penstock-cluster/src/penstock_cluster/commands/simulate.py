@@ -13,7 +13,7 @@ from rich.table import Table
 
 from penstock.cli.options import Opening, Storage, Where, nbytes, pairs
 from penstock.cli.plan import Locations, PackLength, PackOptions, Shares, Windows
-from penstock.cli.planned_samples import PlannedSamples, numbers, pack_arguments
+from penstock.cli.plan_arguments import PlanArguments, numbers, pack_arguments
 from penstock.cli.show import Json, print_json, size
 from penstock.errors import ArgumentError, DataError
 from penstock_cluster.simulation.drawing import draw_simulation
@@ -98,7 +98,7 @@ def simulate(
     if not locations:
         raise ArgumentError("expected a dataset to simulate, or --measure, got neither")
     packing, parsed = pack_arguments(pack, pack_option), None if shares is None else numbers(shares, "--shares")
-    samples = PlannedSamples(locations, windows, packing, parsed, options, stores, where)
+    samples = PlanArguments(locations, windows, packing, parsed, options, stores, where)
     result = simulated(
         samples.dataset(),
         [many for many in _numbers(hosts, "--hosts") if many <= batch_size or hosts != HOSTS],

@@ -22,7 +22,7 @@ from itertools import islice
 import numpy as np
 
 from penstock.core.arrays import FloatArray, IntArray
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.loading.lookahead import AHEAD_BYTES, with_requested
 from penstock.loading.position_source import PositionSource
 from penstock.loading.ranks import Ranks
@@ -90,7 +90,7 @@ class EpochReads:
 
     def _calls(self, hosts: int, unmeasured: int) -> list[FetchCall]:
         """The first calls of an epoch."""
-        source = PositionSource(self.dataset, self._batch, ranks=Ranks(0, hosts))
+        source = PositionSource(planned_samples(self.dataset), self._batch, ranks=Ranks(0, hosts))
         job_batches = source.samples_that_fit() // self._batch
         row_bytes = source.row.nbytes
         ahead = min(AHEAD_BYTES, 2 * MOST_SAMPLES * row_bytes)

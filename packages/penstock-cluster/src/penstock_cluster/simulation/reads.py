@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.core.arrays import BoolArray, FloatArray, IntArray
 from penstock.core.spec import Align
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.files.remote import is_mirrored
 from penstock.formats.base.source import Source
 from penstock.formats.joined import JoinedSource
@@ -45,7 +45,8 @@ class ReadMap:
         self._kind_of = np.zeros(0, np.int64)  # kind of each file, by the column that is read from it first
         n = len(dataset)
         some = np.unique(np.linspace(0, n - 1, FIRST_SAMPLES).astype(np.int64))
-        self.remote = bool(dataset.remote_ranges(dataset.resolve(some[:1])))
+        samples = planned_samples(dataset)
+        self.remote = bool(samples.remote_ranges(samples.resolve(some[:1])))
         if self.remote:
             for first in range(0, len(some), 64):
                 self.blocks(some[first : first + 64])
@@ -84,10 +85,11 @@ class ReadMap:
 
     def blocks_of(self, dataset: MapDataset, positions: IntArray) -> IntArray:
         """Return the blocks that samples of the same data in another order read, each once, ascending."""
-        selections = dataset.resolve(positions)
+        samples = planned_samples(dataset)
+        selections = samples.resolve(positions)
         parts: list[IntArray] = []
         if self.remote:
-            for source, column, ranges in dataset.ranges_by_column(selections):
+            for source, column, ranges in samples.ranges_by_column(selections):
                 for file, begin, end in ranges:
                     if isinstance(file, MirroredFile):
                         number = self._number(file, file.cached.blocks, (source, column))

@@ -22,7 +22,7 @@ import numpy as np
 
 from penstock.core.arrays import FloatArray
 from penstock.core.text import counted
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import PlanError
 from penstock.flow import cores
 from penstock.locations.blocks import BLOCK
@@ -302,7 +302,7 @@ def _of_hosts(sampled: Sequence[Requests], hosts: int, rng: np.random.Generator)
 def _sample_bytes(dataset: MapDataset) -> list[float]:
     """Bytes of a sample in each output: of its real rows, the mean of some samples."""
     positions = np.random.default_rng(0).integers(0, len(dataset), 256)
-    selections = dataset.resolve(positions)
+    selections = planned_samples(dataset).resolve(positions)
     sizes: list[float] = []
     for read in dataset.plan.reads:
         for source, spans in selections[read.view].by_source():

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from penstock.core.arrays import IntArray
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.files.remote import filled
 from penstock.flow import map_on_threads
 from penstock.loading.position_source import PositionSource
@@ -29,7 +29,7 @@ def measure_work(dataset: MapDataset, batch_size: int, hosts: int, threads: int,
     fetched before.
     """
     rng = np.random.default_rng(seed)
-    source = PositionSource(dataset, batch_size, ranks=Ranks(int(rng.integers(hosts)), hosts))
+    source = PositionSource(planned_samples(dataset), batch_size, ranks=Ranks(int(rng.integers(hosts)), hosts))
     batches = len(dataset) // batch_size
     many = min(source.samples_that_fit() // batch_size, batches)
     rounds: list[float] = []
@@ -44,16 +44,16 @@ def measure_work(dataset: MapDataset, batch_size: int, hosts: int, threads: int,
 
 def _work_at_once(source: PositionSource, jobs: Sequence[IntArray]) -> float:
     """Seconds of a thread for a sample, while a thread works on each job."""
-    dataset = source.dataset
+    samples = source.dataset
 
     def work(positions: IntArray) -> float:
         before = time.perf_counter()
-        dataset.mapped(dataset.read(dataset.resolve(positions), source.recycler.empty), positions)
+        samples.mapped(samples.read(samples.resolve(positions), source.recycler.empty), positions)
         return time.perf_counter() - before
 
     with ExitStack() as stack:
         for positions in jobs:
-            if wanted := dataset.remote_ranges(dataset.resolve(positions)):
+            if wanted := samples.remote_ranges(samples.resolve(positions)):
                 stack.enter_context(filled(wanted))
         seconds = map_on_threads(work, jobs, len(jobs), name="penstock-measure")
     return sum(seconds) / max(sum(map(len, jobs)), 1)

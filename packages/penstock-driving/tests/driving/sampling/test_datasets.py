@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 from driving.sampling.conftest import GOLDEN, configured, made_logs
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import DataError, FormatError
 from penstock_driving import pictures
 from penstock_driving.agent import AgentDataset
@@ -118,18 +119,18 @@ def test_orders_mixes_and_loaders(logs, agents) -> None:
     ego = EgoDataset(configured(2, 3), logs)
     both = penstock.mix({"ego": ego, "agents": agents}, {"ego": 1, "agents": 1})
     order = both.shuffle(seed=3)
-    loader = penstock.Loader(order, batch_size=5, threads=2)
+    loader = order.loader(batch_size=5, threads=2)
     batches = list(loader)
     for name in ("track_id", "timestamp", "target_positions"):
         assert np.array_equal(np.concatenate([batch[name] for batch in batches]), order[:][name]), name
-    first, half = (penstock.Loader(order, batch_size=5, threads=0) for _ in range(2))
+    first, half = (order.loader(batch_size=5, threads=0) for _ in range(2))
     next(iter(first))
     half.load_state_dict(first.state_dict())
     assert np.array_equal(next(iter(half))["timestamp"], batches[1]["timestamp"])
     why = loader.why(batches[1].ticket).table
     assert why["source"].tolist() == batches[1]["source"].tolist()
     one = agents.shuffle(seed=1)
-    shares = [list(penstock.Loader(one, 19, rank=rank, world=3)) for rank in range(3)]  # some of no rows
+    shares = [list(one.loader(19, rank=rank, world=3)) for rank in range(3)]  # some of no rows
     assert [len(batches[-1]["timestamp"]) for batches in shares] == [0, 0, 1]
     for name in ("timestamp", "host_id"):
         parts = [batches[b][name] for b in range(2) for batches in shares]
@@ -174,13 +175,13 @@ def test_rasters_follow_a_perturbed_ego_and_images_that_are_held_stay(source, ra
     moved = AckermannPerturbation(Uniform((2, 0, 0.1), (2, 0, 0.1)), 1.0)
     plain, data = (EgoDataset(configured(3, 4), source, rasterizer, p, image_type="uint8") for p in (None, moved))
     rows = np.array([20, 21, 247])
-    straight, turned = plain.batch(rows), data.batch(rows)
+    straight, turned = planned_samples(plain).at(rows), planned_samples(data).at(rows)
     held = turned["image"].copy()
     assert (straight["image"][:2] != turned["image"][:2]).any(axis=(1, 2, 3)).all()
     assert np.array_equal(straight["image"][2], turned["image"][2])  # its future is not whole: not moved
     # The frame of the picture is that of the moved car: it stands where it always stands.
     assert np.array_equal(straight["image"][:2, 4], turned["image"][:2, 4])
-    data.batch(rows + 9)
+    planned_samples(data).at(rows + 9)
     assert np.array_equal(turned["image"], held)
 
 
@@ -190,9 +191,9 @@ def test_memory_of_large_batches_is_used_again(source, rasterizer, monkeypatch) 
     data = EgoDataset(configured(3, 4), source, rasterizer)
     rows = np.arange(20, 84)
     places = set()
-    held = data.batch(rows)["image"]
+    held = planned_samples(data).at(rows)["image"]
     for _ in range(5):
-        places.add(data.batch(rows)["image"].ctypes.data)
+        places.add(planned_samples(data).at(rows)["image"].ctypes.data)
     assert len(places) == 1
     assert held.ctypes.data not in places
 
@@ -303,9 +304,9 @@ def test_threads_share_what_is_kept(source, rasterizer) -> None:
     data, other = (AgentDataset(configured(3, 4), source, rasterizer, **options) for _ in range(2))
     rows = np.random.default_rng(0).integers(0, len(data), (12, 6))
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(data.batch, rows))
+        together = list(pool.map(planned_samples(data).at, rows))
     for batch, positions in zip(together, rows, strict=True):
-        alone = other.batch(positions)
+        alone = planned_samples(other).at(positions)
         for name in alone:
             assert np.array_equal(batch[name], alone[name]), name
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from driving.sampling.conftest import configured
+from penstock.data.map_dataset import planned_samples
 from penstock.errors import DataError
 from penstock_driving.ego import EgoDataset
 from penstock_driving.kinematics import EFFORT, MOST_ACCELERATION, MOST_TURN, feasible, follow
@@ -78,15 +79,15 @@ def data(source) -> EgoDataset:
 def test_samples_are_moved_by_position(source, data) -> None:
     plain = EgoDataset(configured(5, 20), source)
     rows = np.arange(40, 80)
-    straight, moved = plain.batch(rows), data.batch(rows)
+    straight, moved = planned_samples(plain).at(rows), planned_samples(data).at(rows)
     same = (straight["world_from_agent"] == moved["world_from_agent"]).all(axis=(1, 2))
     assert 8 < same.sum() < 32
     for name in straight:
         assert np.array_equal(straight[name][same], moved[name][same]), name
-    again = data.batch(rows[::-1])
+    again = planned_samples(data).at(rows[::-1])
     assert np.array_equal(again["target_positions"][::-1], moved["target_positions"])
-    assert np.array_equal(data.batch(rows[3:4])["target_positions"][0], moved["target_positions"][3])
-    later = data.batch(rows + len(data))
+    assert np.array_equal(planned_samples(data).at(rows[3:4])["target_positions"][0], moved["target_positions"][3])
+    later = planned_samples(data).at(rows + len(data))
     assert not np.array_equal(later["target_positions"], moved["target_positions"])
     other = AckermannPerturbation(AWAY, 0.5, seed=5)
     assert EgoDataset(configured(5, 20), source, perturbation=other).fingerprint != data.fingerprint
@@ -95,7 +96,8 @@ def test_samples_are_moved_by_position(source, data) -> None:
 def test_the_ego_comes_back_and_the_past_stays(source) -> None:
     left = AckermannPerturbation(Uniform((1.5, 0, 0), (1.5, 0, 0)), 1.0)
     plain, moved = (
-        EgoDataset(configured(5, 30), source, perturbation=p).batch(np.arange(30, 40)) for p in (None, left)
+        planned_samples(EgoDataset(configured(5, 30), source, perturbation=p)).at(np.arange(30, 40))
+        for p in (None, left)
     )
     assert np.allclose(moved["history_positions"][:, 0], 0)
     # In the frame of the moved car, the true past is to its right.

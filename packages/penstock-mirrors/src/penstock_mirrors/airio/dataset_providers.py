@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.mix import Unit, mix
 from penstock.errors import PlanError, SpecError
-from penstock.loading.loader import Loader
 from penstock.plan.schedule import Stop
 from penstock.plan.weights import shares
 from penstock_mirrors.airio.data_sources import DataSource
@@ -60,7 +59,7 @@ class DatasetProviderBase(ABC):
         if batch_size is not None:
             # As in AirIO, shard_info alone sets the shares. A detected rank would shard the data a second time.
             threads = max(num_prefetch_threads or 0, num_workers or 0) if num_workers else num_prefetch_threads
-            return Loader(dataset, batch_size, rank=0, world=1, threads=threads)
+            return dataset.loader(batch_size, rank=0, world=1, threads=threads)
         if num_prefetch_threads is not None or num_workers:
             raise PlanError(
                 "expected a batch_size with num_prefetch_threads or num_workers, for threads make batches; got None"
@@ -265,7 +264,8 @@ def _alike(flows: Sequence[Flow]) -> list[Flow]:
 
 def _outputs(dataset: MapDataset) -> dict[str, tuple[object, ...]]:
     """Return the outputs that are read for a sample, before any function."""
-    read = dataset.read(dataset.resolve(np.zeros(1, np.int64)))
+    samples = planned_samples(dataset)
+    read = samples.read(samples.resolve(np.zeros(1, np.int64)))
     return {path: (array.dtype, array.shape[1:], type(array)) for path, array in read.flat.items()}
 
 

@@ -13,7 +13,7 @@ from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.function_digest import FunctionDigest
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.measure import measure
 from penstock.errors import PlanError, SpecError
 from penstock.plan.keys import keys
@@ -91,7 +91,7 @@ class Flow:
         if self.examples is None:
             return self
         episodes = self.examples.episodes(self.name, self.args.sequence_lengths or {})
-        return replace(self, examples=None, rows=episodes.samples(), episodes=episodes)
+        return replace(self, examples=None, rows=episodes.steps(), episodes=episodes)
 
     @property
     def dataset(self) -> MapDataset:
@@ -104,7 +104,7 @@ class Flow:
         fn = call.fn if of_batches else Each(call.fn, self._texts())
         if isinstance(fn, Each) and len(self.dataset):
             first = np.zeros(1, np.int64)
-            fn = fn.of_none(self.dataset.batch(first), None if seed is None else keys(seed, first))
+            fn = fn.of_none(planned_samples(self.dataset).at(first), None if seed is None else keys(seed, first))
         stage = Stage(call.name, fn)
         drawn = self.drawn or seed is not None
         return replace(self, rows=self.dataset.map(stage, seed=seed), episodes=None, drawn=drawn)
@@ -116,7 +116,7 @@ class Flow:
         def condition(columns: Columns) -> BoolArray:
             return call.fn(columns) if of_batches else np.array([bool(v) for v in each.values(columns)], np.bool_)
 
-        return replace(flow, rows=flow.dataset.where(condition), episodes=None)
+        return replace(flow, rows=flow.dataset.filter(condition), episodes=None)
 
     def _texts(self) -> tuple[str, ...]:
         """The features that are known to be text: of examples that no function has made columns of yet."""
@@ -134,13 +134,13 @@ class Flow:
         if len(flow.dataset) == 0:
             raise PlanError(f"expected examples in {self.name}, got none; check its source and its filters")
         episodes = measure(flow.dataset, as_it_is, progress=False)
-        return replace(flow, rows=episodes.samples(), episodes=episodes, drawn=False)
+        return replace(flow, rows=episodes.steps(), episodes=episodes, drawn=False)
 
     def sequences(self) -> MapDataset:
         """Samples whose features have known lengths and no functions on them: what can be packed, or mixed and then
         packed."""
         flow = self.columns()
-        if flow.episodes is None and not flow.dataset.maps and not _ragged(flow.dataset):
+        if flow.episodes is None and not planned_samples(flow.dataset).maps and not _ragged(flow.dataset):
             return flow.dataset
         episodes = flow.settled().episodes
         return flow.dataset if episodes is None else episodes.sequences()
@@ -224,7 +224,7 @@ def only(sequences: MapDataset, args: AirIOInjectedRuntimeArgs, name: str) -> Ma
     loose = [path for path in wanted if rows[path] and path not in args.limits]
     if loose:
         raise SpecError(f"expected one value or vector an example of {loose}, which have the length {SKIP_FEATURE}")
-    return sequences.select(*wanted)
+    return sequences.select_columns(*wanted)
 
 
 def _ragged(dataset: MapDataset) -> bool:

@@ -10,7 +10,6 @@ import numpy as np
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import PlanError
 from penstock.formats.records import RandomAccess
-from penstock.loading.loader import Loader
 from penstock_mirrors.airio.examples import ELEMENT, of_episodes
 from penstock_mirrors.airio.flow import Flow, Preprocessor
 from penstock_mirrors.airio.runtime import AirIOInjectedRuntimeArgs
@@ -46,7 +45,7 @@ def dataset_by_step(
         flow = flow.apply_one(preprocessors, i) if steps[-1] else flow
         steps.append(_elements(flow) if steps[-1] else [])  # where all were left out, there is nothing to show
     if args.batch_size is not None:
-        batches = Loader(flow.columns().dataset, args.batch_size, rank=0, world=1, threads=0) if steps[-1] else ()
+        batches = flow.columns().dataset.loader(args.batch_size, rank=0, world=1, threads=0) if steps[-1] else ()
         steps.append([_unwrapped(batch) for batch in batches])
     return steps
 

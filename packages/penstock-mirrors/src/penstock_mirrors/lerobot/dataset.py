@@ -150,7 +150,7 @@ class LeRobotDataset(_Dataset):
         episodes = self._open().episodes
         stored = self._open().features
         features = {name: each for name, each in stored.items() if each.path in episodes.spec and each.dtype != "video"}
-        return FrameTable(episodes.samples(), features)
+        return FrameTable(episodes.steps(), features)
 
     @property
     def hf_features(self) -> dict[str, dict[str, Any]]:

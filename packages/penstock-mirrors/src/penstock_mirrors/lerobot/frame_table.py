@@ -137,7 +137,7 @@ class FrameTable:
         if not names:
             return {}
         features = {name: self._features[name] for name in names}
-        batch = self._samples.select(*(each.path for each in features.values()))[self._rows[numbers]]
+        batch = self._samples.select_columns(*(each.path for each in features.values()))[self._rows[numbers]]
         return {name: self._formatted(each, batch.flat[each.path]) for name, each in features.items()}
 
     def _formatted(self, feature: Feature, rows: Array) -> Any:

@@ -51,14 +51,14 @@ def open_frames(
         numbers = {entry.index: number for number, entry in enumerate(source.state.episodes)}
         if unknown := [index for index in episodes if index not in numbers]:
             raise ArgumentError(f"no episodes {unknown}; there are {len(numbers)} that can be read")
-        data = data.take(sorted({numbers[index] for index in episodes}))
+        data = data[sorted({numbers[index] for index in episodes})]
     wanted = times or {}
     readable = {name for name, each in source.state.info.features.items() if each.path in data.spec}
     if unknown := [name for name in wanted if name not in readable]:
         raise ArgumentError(f"no features {unknown} for delta_timestamps; there are {sorted(readable)}")
     if texts := [name for name in wanted if source.state.info.features[name].dtype == "string"]:
         raise ArgumentError(f"expected numbers or cameras for delta_timestamps, got text: {texts}")
-    samples = data.delta_timestamps(wanted, tolerance=tolerance_s) if wanted else data.samples()
+    samples = data.delta_timestamps(wanted, tolerance=tolerance_s) if wanted else data.steps()
     return Frames(data, samples, source.state.info.features)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import ArgumentError, require
-from penstock.loading.loader import Loader
 from penstock_mirrors.lerobot.arguments import NOT_DOWNLOADED, only
 from penstock_mirrors.lerobot.metadata import LeRobotDatasetMetadata
 from penstock_mirrors.lerobot.reading import items_of, open_frames
@@ -79,7 +78,7 @@ class StreamingLeRobotDataset(_Iterable):
         order = self._frames.samples.shuffle(self._next_seed(), block=block, pool=max(self.buffer_size // block, 1))
         worker = torch.utils.data.get_worker_info()
         rank, world = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        for batch in Loader(order, batch_size=_BATCH * world, rank=rank, world=world):
+        for batch in order.loader(batch_size=_BATCH * world, rank=rank, world=world):
             yield from items_of(batch, self.meta, self.delta_timestamps, self.image_transforms)
 
     def _next_seed(self) -> int:

@@ -6,33 +6,23 @@ a dataset is executed, and what was recorded is kept through appending, combinin
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 from penstock.formats.minari.metadata import VERSION
-
-__version__ = VERSION
-supported_dataset_versions: set[str] = {
-    "0.4.0",
-    "0.4.1",
-    "0.4.2",
-    "0.4.3",
-    "0.5.0",
-    "0.5.1",
-    "0.5.2",
-    "0.5.3",
-    "0.5.4",
-}
-
-from penstock_mirrors.minari.data_collector import DataCollector  # noqa: E402
-from penstock_mirrors.minari.data_collector.callbacks import EpisodeMetadataCallback, StepDataCallback  # noqa: E402
-from penstock_mirrors.minari.dataset.episode_data import EpisodeData  # noqa: E402
-from penstock_mirrors.minari.dataset.minari_dataset import MinariDataset  # noqa: E402
-from penstock_mirrors.minari.dataset.step_data import StepData  # noqa: E402
-from penstock_mirrors.minari.storage.hosting import (  # noqa: E402
+from penstock_mirrors.minari.data_collector import DataCollector
+from penstock_mirrors.minari.data_collector.callbacks import EpisodeMetadataCallback, StepDataCallback
+from penstock_mirrors.minari.dataset import versions
+from penstock_mirrors.minari.dataset.episode_data import EpisodeData
+from penstock_mirrors.minari.dataset.minari_dataset import MinariDataset
+from penstock_mirrors.minari.dataset.step_data import StepData
+from penstock_mirrors.minari.storage.hosting import (
     download_dataset,
     list_remote_datasets,
     upload_dataset,
 )
-from penstock_mirrors.minari.storage.local import delete_dataset, list_local_datasets, load_dataset  # noqa: E402
-from penstock_mirrors.minari.utils import (  # noqa: E402
+from penstock_mirrors.minari.storage.local import delete_dataset, list_local_datasets, load_dataset
+from penstock_mirrors.minari.utils import (
     combine_datasets,
     create_dataset_from_buffers,
     get_normalized_score,
@@ -57,3 +47,21 @@ __all__ = [
     "split_dataset",
     "upload_dataset",
 ]
+
+__version__ = VERSION
+supported_dataset_versions: set[str]
+
+
+class _Minari(ModuleType):
+    """This module, whose `supported_dataset_versions` programs may set, as in Minari."""
+
+    @property
+    def supported_dataset_versions(self) -> set[str]:
+        return versions.supported_dataset_versions
+
+    @supported_dataset_versions.setter
+    def supported_dataset_versions(self, releases: set[str]) -> None:
+        versions.supported_dataset_versions = releases
+
+
+sys.modules[__name__].__class__ = _Minari

@@ -21,8 +21,8 @@ def column_figures(data: EpisodeDataset) -> dict[str, Any]:
 
     Of a large dataset, episodes that are spread evenly are read: `STEPS` steps, or one episode if it is longer.
     """
-    every = max(-(-data.steps // STEPS), 1)
-    sample = data.take(range(0, len(data), every))
+    every = max(-(-data.total_steps // STEPS), 1)
+    sample = data[::every]
     wanted = [
         path
         for path, field in data.spec.items()

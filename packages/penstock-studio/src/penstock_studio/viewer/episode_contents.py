@@ -22,7 +22,8 @@ from penstock.core.frames import pictures
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.data.dataset import EpisodeDataset
-from penstock.doctor.block import any_value, flattened, is_camera, is_clock
+from penstock.data.loaded_episodes import flattened
+from penstock.doctor.block import any_value, is_camera, is_clock
 from penstock.doctor.rows import spaces_of
 from penstock.errors import ArgumentError, suggestion
 from penstock.flow import map_on_threads

@@ -18,7 +18,8 @@ from penstock.core.arrays import FloatArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.data.dataset import EpisodeDataset
-from penstock.doctor.block import flattened, is_clock
+from penstock.data.loaded_episodes import flattened
+from penstock.doctor.block import is_clock
 from penstock.errors import require
 from penstock.files.folders import atomic_path
 from penstock_studio.viewer.episode_contents import EpisodeContents

@@ -74,7 +74,7 @@ class ViewerServer:
         curation: Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
         view: Mapping[str, str] | None = None,
-        loader: Loader | None = None,
+        loader: Loader[Any] | None = None,
         place: str = "loader",
         ticket: Ticket | None = None,
         live: str | None = None,
@@ -131,7 +131,7 @@ class ViewerServer:
             )
         return list(datasets.values())
 
-    def _sources_of(self, loader: Loader) -> list[SourcePage]:
+    def _sources_of(self, loader: Loader[Any]) -> list[SourcePage]:
         """Pages of the sources of a loader. A source that a dataset has already is not shown twice."""
         pages: list[SourcePage] = []
         for source in loader.dataset.sources if isinstance(loader.dataset, MapDataset) else ():

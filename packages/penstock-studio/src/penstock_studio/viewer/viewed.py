@@ -87,7 +87,7 @@ class ViewedDataset:
             "location": self._location,
             "format": self._format,
             "episodes": len(self._data),
-            "steps": self._data.steps,
+            "steps": self._data.total_steps,
         }
 
     def info(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class SourcePage:
 class ViewedLoader:
     """A loader with the answers for its pages."""
 
-    def __init__(self, place: str, loader: Loader, pages: Sequence[SourcePage]) -> None:
+    def __init__(self, place: str, loader: Loader[Any], pages: Sequence[SourcePage]) -> None:
         self._place = place
         self._loader = loader
         self._pages = tuple(pages)
@@ -115,7 +115,7 @@ class ViewedLoader:
         if not self._measuring.acquire(blocking=False):
             raise ArgumentError("expected one measurement at a time; wait until the other one has ended")
         try:
-            explanation = self._loader.explain(MEASURED)
+            explanation = self._loader.why(batches=MEASURED)
         finally:
             self._measuring.release()
         if isinstance(explanation, Explanation):

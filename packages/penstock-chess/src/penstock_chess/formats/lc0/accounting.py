@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.formats.base.account import LeftOut, unused_files
-from penstock.formats.base.unfinished import MARK
+from penstock.formats.base.account import MARK, LeftOut, unused_files
 from penstock_chess.formats.lc0.chunks import ChunkFile
 from penstock_chess.formats.lc0.errors import ChunkError
 from penstock_chess.formats.lc0.stored_metadata import METADATA

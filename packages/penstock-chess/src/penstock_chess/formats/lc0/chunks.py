@@ -25,7 +25,6 @@ from penstock.containers.gunzip import (
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import RemoteError
 from penstock.files.remote import RemoteFile, filled, read_at, remote_file
-from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach, chosen
 from penstock_chess.formats.lc0.descriptors import DESCRIPTORS
 from penstock_chess.formats.lc0.errors import ChunkError, Reason
 from penstock_chess.formats.lc0.index import indexed, is_tar, packed_error
@@ -42,6 +41,7 @@ from penstock_chess.formats.lc0.upgrade import (
     version_of,
     versions,
 )
+from penstock_live.chunk_source import ChunkSource, Wanted, WantedOfEach, chosen
 
 LIMIT = 64 << 20  # bytes of a chunk, unpacked: 8000 frames
 _HEAD = 64  # bytes of a chunk by which records are recognised

@@ -14,7 +14,7 @@ from penstock.files import locked, move, sync
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
-from penstock.formats.base.target import Target
+from penstock.formats.base.writer import Target
 from penstock_chess.formats.lc0.check import findings
 from penstock_chess.formats.lc0.files import has_games
 from penstock_chess.formats.lc0.repair import torn_archives

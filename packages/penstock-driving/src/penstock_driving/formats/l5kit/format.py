@@ -15,7 +15,7 @@ from penstock.files import locked
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock.formats.base.repairs import Repair
-from penstock.formats.base.target import Target
+from penstock.formats.base.writer import Target
 from penstock_driving.formats.l5kit.check import findings
 from penstock_driving.formats.l5kit.joining import join_tables
 from penstock_driving.formats.l5kit.repair import unused_rows

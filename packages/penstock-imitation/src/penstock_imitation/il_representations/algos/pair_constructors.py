@@ -18,7 +18,7 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import DataError, PlanError
 from penstock.plan.keys import keys
 from penstock_imitation.il_representations.data.read_dataset import ILRDataset
@@ -54,7 +54,7 @@ class _Kind(TargetPairConstructor):
 
     def planned(self, episodes: EpisodeDataset) -> MapDataset:
         """Return the pairs as a dataset with positions."""
-        return episodes.sample_with(TargetPairs(self.kind, max(self.offset, 1)))
+        return episodes.apply(TargetPairs(self.kind, max(self.offset, 1)))
 
     def pairs_of(self, lengths: IntArray) -> int:
         """Return the number of pairs in trajectories of these lengths."""
@@ -62,7 +62,7 @@ class _Kind(TargetPairConstructor):
 
     def records(self, dataset: MapDataset, positions: IntArray) -> list[Sample]:
         """Return the pairs at `[n]` positions."""
-        columns = dataset.batch(positions)
+        columns = planned_samples(dataset).at(positions)
         return [_pair(columns.row(i)) for i in range(columns.n)]
 
     def _through(self, frames: Iterable[dict[str, Any]]) -> Iterator[Sample]:
@@ -154,7 +154,7 @@ class JigsawPairConstructor(_Kind):
 
     def planned(self, episodes: EpisodeDataset) -> MapDataset:
         """Return the puzzles as a dataset with positions."""
-        return super().planned(episodes).select("context").map(self.jigsaw, seed=self.seed)
+        return super().planned(episodes).select_columns("context").map(self.jigsaw, seed=self.seed)
 
     def _through(self, frames: Iterable[dict[str, Any]]) -> Iterator[Sample]:
         for i, pair in enumerate(super()._through(frames)):

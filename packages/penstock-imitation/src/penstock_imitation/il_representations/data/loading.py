@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import PlanError, require
 from penstock.loading.loader import Loader
 from penstock.loading.ticket import Batch
-from penstock.loading.torch import Tensors, TorchLoader
+from penstock.loading.torch_tensors import Tensors, to_torch
 from penstock.plan.weights import Weight
 from penstock_imitation.il_representations.data.read_dataset import Epoch, ILRDataset, InterleavedDataset, Stage
 from penstock_imitation.il_representations.data.samples import Planned
@@ -18,16 +18,15 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 
-class PairLoader(TorchLoader):
-    """A `TorchLoader` whose batches of pairs have the original's form: tensors `context`, `target` and `extra_context`
-    (`[]` where the pairs have none) `[n, ...]`, and `traj_ts_ids`, a list of two tensors `[n]`.
-    """
+def pairs_of(batch: Batch) -> Tensors:
+    """Return a batch of pairs in the original's form.
 
-    def hand_over(self, batch: Batch) -> Tensors:
-        """Return the batch as tensors and start its copy to the device."""
-        tensors = super().hand_over(batch)
-        pair = {name: tensors.get(name, []) for name in ("context", "target", "extra_context")}
-        return Tensors({**pair, "traj_ts_ids": list(tensors["traj_ts_ids"].unbind(1))}, tensors.ticket)
+    It has tensors `context`, `target` and `extra_context` (`[]` where the pairs have none) `[n, ...]`, and
+    `traj_ts_ids`, a list of two tensors `[n]`.
+    """
+    tensors = to_torch(batch)
+    pair = {name: tensors.get(name, []) for name in ("context", "target", "extra_context")}
+    return Tensors({**pair, "traj_ts_ids": list(tensors["traj_ts_ids"].unbind(1))}, tensors.ticket)
 
 
 def datasets_to_loader(
@@ -43,11 +42,11 @@ def datasets_to_loader(
     collate_fn: Callable[[list[Any]], Any] | None = None,
     weights: Sequence[Weight] | None = None,
     seed: int = 0,
-) -> PairLoader | DataLoader[Any]:
+) -> Loader[Tensors] | DataLoader[Any]:
     """Return a loader of batches from interleaved datasets, after piping `preprocessors` to each dataset.
 
     If the last preprocessor is a pair constructor of this package, and all others are extractors, the result is a
-    `PairLoader`. It loads whole batches on `max_workers` threads, `shuffle` permutes all samples of each dataset, and
+    `Loader`. It loads whole batches on `max_workers` threads, `shuffle` permutes all samples of each dataset, and
     `state_dict` is exact. Otherwise, or with a `collate_fn`, the result is PyTorch's `DataLoader` with `max_workers`
     processes and a shuffle buffer of `shuffle_buffer_size` samples. See `InterleavedDataset` for `nominal_length`
     (samples in an epoch) and `weights`; `seed` seeds the shuffle.
@@ -63,6 +62,6 @@ def datasets_to_loader(
     if drop_last and len(mixed) < batch_size:
         raise PlanError(f"expected a whole batch of {batch_size} in an epoch of {len(mixed)}; or drop_last=False")
     if mixed.pairs is not None and collate_fn is None:
-        return PairLoader(Loader(mixed.pairs, batch_size, drop_last=drop_last, threads=max_workers))
+        return mixed.pairs.loader(batch_size, output=pairs_of, drop_last=drop_last, threads=max_workers)
     loader: Any = require("torch.utils.data", "torch").DataLoader
     return loader(mixed, batch_size, num_workers=max_workers, drop_last=drop_last, collate_fn=collate_fn)

@@ -68,7 +68,7 @@ class ILRDataset(Resumable):
         self.meta: Meta = metadata_of(self.paths)
         self.episodes = EpisodeDataset(source)
         self.stage: Planned = Frames()
-        self._frames = self.episodes.steps
+        self._frames = self.episodes.total_steps
         self._seeds: tuple[int, ...] = ()
         self._after: tuple[Stage, ...] = ()
         self._digests: tuple[FunctionDigest, ...] = ()  # of these functions, as they were piped
@@ -92,7 +92,7 @@ class ILRDataset(Resumable):
 
     def _ordered(self) -> MapDataset:
         samples = self.stage.planned(self.episodes)
-        if self._frames < self.episodes.steps:
+        if self._frames < self.episodes.total_steps:
             offsets = self.episodes.episodes.length.cumsum()
             kept = np.diff(np.minimum(offsets, self._frames), prepend=0)
             samples = samples.apply(Take(np.arange(self.stage.pairs_of(kept))))
@@ -128,8 +128,8 @@ class ILRDataset(Resumable):
         for wanted, there, name in ((n_trajs, len(self.episodes), "trajectories"), (n_trans, self._frames, "frames")):
             if wanted is not None and not 0 < wanted <= there:
                 raise DataError(f"expected 1 to {there} {name}, which {self.paths[0].parent} has, got {wanted}")
-        episodes = self.episodes if n_trajs is None else self.episodes.take(range(n_trajs))
-        return self._with(episodes=episodes, _frames=episodes.steps if n_trans is None else n_trans)
+        episodes = self.episodes if n_trajs is None else self.episodes[:n_trajs]
+        return self._with(episodes=episodes, _frames=episodes.total_steps if n_trans is None else n_trans)
 
     def __len__(self) -> int:
         if self._after:

@@ -14,7 +14,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.boundary import loading_state
 from penstock.core.narrowing import is_array, is_dict
 from penstock.data.dataset import EpisodeDataset
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import StateError
 from penstock_imitation.il_representations.data.metadata import TRAJECTORY
 
@@ -59,7 +59,7 @@ class Frames:
     def planned(self, episodes: EpisodeDataset) -> MapDataset:
         """Return every step, by a column that has one row for each step."""
         names = ("terminations", "dones")  # at least one exists; the first match is the same in all datasets
-        return episodes.samples().select(next(name for name in names if name in episodes.spec))
+        return episodes.steps().select_columns(next(name for name in names if name in episodes.spec))
 
     def pairs_of(self, lengths: IntArray) -> int:
         """Return the number of steps."""
@@ -67,7 +67,7 @@ class Frames:
 
     def records(self, dataset: MapDataset, positions: IntArray) -> list[Sample]:
         """Return single frames, each with its own arrays and the number of its trajectory."""
-        where = dataset.resolve(positions)[dataset.plan.reads[0].view]
+        where = planned_samples(dataset).resolve(positions)[dataset.plan.reads[0].view]
         sources: list[Any] = list(dataset.sources)
         frames: list[Sample] = []
         for source, row in zip((sources[s] for s in where.source.tolist()), where.start.tolist(), strict=True):
@@ -132,7 +132,7 @@ def begins(frame: Sample, before: Sample) -> bool:
 def walk(dataset: MapDataset, stage: Planned, epoch: int, first: int, step: int) -> Iterator[Sample]:
     """Yield samples `first`, `first + step`, ... of an epoch of a dataset, read in blocks."""
     begin, end = dataset.plan.start(epoch), dataset.plan.start(epoch + 1)
-    size = max(1, min(BLOCK, BLOCK_BYTES // max(dataset.row_bytes(), 1)))
+    size = max(1, min(BLOCK, BLOCK_BYTES // max(planned_samples(dataset).row_bytes(), 1)))
     positions = range(begin + first, end, step)
     for lo in range(0, len(positions), size):
         yield from stage.records(dataset, np.array(positions[lo : lo + size], np.int64))

@@ -67,9 +67,9 @@ def chosen(demos: EpisodeDataset, n_traj: int | None, seed: int | None, *, shuff
     if not 0 < count <= len(demos):
         raise DataError(f"expected n_traj from 1 to {len(demos)}, the number of trajectories, got {n_traj}")
     if seed is None:
-        return demos.take(range(count))
+        return demos[:count]
     drawn = np.random.default_rng(seed).permutation(len(demos))[:count]
-    return demos.take(drawn if shuffle else np.sort(drawn))
+    return demos[drawn if shuffle else np.sort(drawn)]
 
 
 def as_dict(demos: EpisodeDataset, names: Mapping[str, str]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def as_dict(demos: EpisodeDataset, names: Mapping[str, str]) -> dict[str, Any]:
     `names` are the columns of observations and actions, where these are not all of those below these names. `dones` is
     True at the last step of every trajectory, however it ended. Cost: two copies of all observations.
     """
-    steps = demos.samples(next_observations=True)[:]
+    steps = demos.transitions()[:]
     tree = steps.tree()
     dones = np.zeros(steps.n, np.bool_)
     dones[np.cumsum(demos.episodes.length) - 1] = True

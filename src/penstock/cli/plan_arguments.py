@@ -1,4 +1,4 @@
-"""`PlannedSamples`: the samples that options of `penstock plan` name."""
+"""`PlanArguments`: the samples that options of `penstock plan` name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN_OPTIONS = ("length", "keep", "cache")
 
 
 @dataclass(frozen=True)
-class PlannedSamples:
+class PlanArguments:
     """Windows, steps or packs of one dataset, or of several to mix."""
 
     locations: list[str]
@@ -42,7 +42,7 @@ class PlannedSamples:
             if self.pack is not None:
                 parts.append(episodes.sequences().pack(**self.pack))
             else:
-                parts.append(episodes.samples() if self.windows is None else episodes.windows(self.windows))
+                parts.append(episodes.steps() if self.windows is None else episodes.windows(self.windows))
         return parts[0] if len(parts) == 1 else mix(parts, self.shares, union=True)
 
     def work_arguments(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`Nominal`: a fixed epoch length."""
+"""`EpochLength`: a fixed epoch length."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.plan.transform import PlanTransform, require_int
 
 
 @dataclass(frozen=True)
-class Nominal(PlanTransform):
+class EpochLength(PlanTransform):
     """Set a fixed epoch length. Each epoch continues where the last one ended.
 
     After `j` epochs, exactly the first `j * samples` positions of the plan below were used. In a mix that never stops,
-    shares are exact over all epochs together. Shuffle before `Nominal` for a new order whenever the data is used up, or
-    after it for a new order in each fixed-length epoch.
+    shares are exact over all epochs together. Shuffle before `EpochLength` for a new order whenever the data is used
+    up, or after it for a new order in each fixed-length epoch.
 
     Args:
         samples: Samples of an epoch, at least 1.
@@ -28,8 +28,9 @@ class Nominal(PlanTransform):
 
     Example:
         >>> import numpy as np, penstock
-        >>> epochs = penstock.from_arrays({"x": np.arange(5)}, lengths=[5]).samples().apply(Nominal(3))
-        >>> [epochs.batch(np.arange(3 * e, 3 * e + 3))["x"].tolist() for e in range(3)]
+        >>> epochs = penstock.from_arrays({"x": np.arange(5)}, lengths=[5]).steps().apply(EpochLength(3))
+        >>> loader = epochs.loader(batch_size=3)
+        >>> [batch["x"].tolist() for _ in range(3) for batch in loader]
         [[0, 1, 2], [3, 4, 0], [1, 2, 3]]
     """
 
@@ -40,15 +41,15 @@ class Nominal(PlanTransform):
 
     def reorder(self, plan: Plan) -> Plan:
         """Return the plan with the fixed epoch length."""
-        return NominalPlan(plan, self)
+        return EpochLengthPlan(plan, self)
 
 
-class NominalPlan(DerivedPlan):
-    """Plan of `Nominal`."""
+class EpochLengthPlan(DerivedPlan):
+    """Plan of `EpochLength`."""
 
     same_positions = True
 
-    def __init__(self, upstream: Plan, transform: Nominal) -> None:
+    def __init__(self, upstream: Plan, transform: EpochLength) -> None:
         super().__init__(upstream, transform)
         if upstream.uneven:
             raise PlanError(
@@ -62,15 +63,15 @@ class NominalPlan(DerivedPlan):
     @property
     def steady(self) -> bool:
         """Whether an epoch is some whole epochs of a plan with the same samples every epoch."""
-        return self.upstream.steady and self._whole
+        return self.upstream.steady and self._has_whole_epochs
 
     @property
     def periodic(self) -> bool:
         """Whether an epoch is some whole epochs of a plan with the same order every epoch."""
-        return self.upstream.periodic and self._whole
+        return self.upstream.periodic and self._has_whole_epochs
 
     @property
-    def _whole(self) -> bool:
+    def _has_whole_epochs(self) -> bool:
         return self._samples % max(len(self.upstream), 1) == 0
 
     @override

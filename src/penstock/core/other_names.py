@@ -1,0 +1,90 @@
+"""Names that people type from other libraries or from earlier versions, and what does the same here.
+
+The names are part of messages alone: nothing has two names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+EPISODES: Mapping[str, str] = {
+    "batch": "steps().loader(batch_size=64) for batches of steps, or data[[3, 1]] for some episodes",
+    "choose": "apply(transform)",
+    "column_names": "list(data.spec)",
+    "columns": "list(data.spec)",
+    "episodes_at": "data[[3, 1]], which is a dataset of these episodes",
+    "features": "spec",
+    "filter_episodes": "filter(...)",
+    "iterate_episodes": "a loop, `for episode in data`",
+    "loader": "steps().loader(batch_size=64), or windows(), pairs() or sequences() instead of steps()",
+    "map": "with_column(name, fn) for whole episodes, or steps().map(fn) for batches",
+    "pack": "sequences().pack(length)",
+    "sample_episodes": "data[numbers], with numbers that NumPy draws",
+    "sample_with": "apply(transform)",
+    "samples": "steps() for a sample of every step, or transitions() for next observations too",
+    "save": "penstock.convert(data, path)",
+    "select": "data[[3, 1]] for some episodes, or steps().select_columns(...) for some columns",
+    "select_columns": "steps().select_columns(...), or windows(), pairs() or sequences() instead of steps()",
+    "set_format": 'steps().loader(output="torch")',
+    "shape": "len(data) and total_steps",
+    "shuffle": "steps().shuffle(seed=0), or windows(), pairs() or sequences() instead of steps()",
+    "skip": "data[n:]",
+    "take": "data[:n] for the first ones, or data[[3, 1]] for some",
+    "total_episodes": "len(data)",
+    "train_test_split": 'split({"train": 0.8, "test": 0.2})',
+    "where": "filter(...)",
+    "window": "windows(length)",
+    "with_format": 'steps().loader(output="torch")',
+}
+"""Names for `EpisodeDataset`."""
+
+SAMPLES: Mapping[str, str] = {
+    "batch": "loader(batch_size=64), or samples[[3, 1]] for some samples",
+    "column_names": "list(samples[:1])",
+    "columns": "list(samples[:1])",
+    "concatenate": 'penstock.mix([one, other], stop="drain")',
+    "enumerate": "with_row_numbers()",
+    "interleave": "penstock.mix([one, other], [3, 1])",
+    "iterate": "loader(batch_size=64), or penstock.IterDataset.of(samples, 64)",
+    "mix": "penstock.mix([one, other], [3, 1])",
+    "nominal": "with_epoch_length(n)",
+    "prefetch": "loader(batch_size=64), which reads ahead",
+    "random_map": "map(fn, seed=0)",
+    "sample": "weighted(...) to draw by weights, or shuffle(seed=0)",
+    "select": "select_columns(...) for some columns, or samples[[3, 1]] for some samples",
+    "set_format": 'loader(output="torch")',
+    "skip": "samples[n:] to read, or filter(mask) for a dataset of the others",
+    "slice": "samples[first:last]",
+    "split": "split(...) of the episodes, before steps(), windows(), pairs() or sequences()",
+    "take": "samples[:n] to read, or filter(mask) for a dataset of some",
+    "to_iter_dataset": "loader(batch_size=64), or penstock.IterDataset.of(samples, 64)",
+    "train_test_split": "split(...) of the episodes, before steps(), windows(), pairs() or sequences()",
+    "where": "filter(...)",
+    "with_format": 'loader(output="torch")',
+    "zip": "more columns in one source, or with_column(name, fn) of the episodes",
+}
+"""Names for `MapDataset`."""
+
+
+class OtherNames:
+    """Base class of classes whose `AttributeError` has the right call for names from elsewhere."""
+
+    __slots__ = ()
+
+    _other_names: Mapping[str, str] = {}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property that raised an `AttributeError` of its own
+                return object.__getattribute__(self, name)
+            raise no_attribute(self, name, type(self)._other_names)
+
+
+def no_attribute(owner: object, name: str, other_names: Mapping[str, str]) -> AttributeError:
+    """Return the error for an attribute that an object does not have."""
+    kind = type(owner).__name__
+    if name in other_names:
+        return AttributeError(f"{kind} has no {name!r}; use {other_names[name]}")
+    return AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=owner)

@@ -1,0 +1,132 @@
+"""`Loadable`: base class of everything whose batches a loader serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
+
+from typing_extensions import Unpack
+
+import penstock  # it fetches `Loader`, which is built on this package, when a loader is made
+from penstock.plan.batched import Batches
+
+if TYPE_CHECKING:
+    import jax
+    import torch
+
+
+class _Options(TypedDict, total=False):
+    """Arguments of `loader` by name, for type checkers."""
+
+    device: str | torch.device | None
+    pin: bool | None
+    sharding: jax.sharding.Sharding | None
+    drop_last: bool
+    rank: int | None
+    world: int | None
+    threads: int | None
+    prefetch: int | None
+    memory: int | None
+    allow_empty: bool
+
+
+class Loadable:
+    """Base class of `MapDataset`, `IterDataset`, and pipelines that make batches themselves.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> steps = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).steps()
+        >>> [batch["x"].tolist() for batch in steps.loader(batch_size=4)]
+        [[0, 1, 2, 3], [4, 5]]
+    """
+
+    @overload
+    def loader(
+        self, batch_size: int | Batches | None = None, *, output: Literal["numpy"] = ..., **options: Unpack[_Options]
+    ) -> penstock.Loader: ...
+    @overload
+    def loader(
+        self,
+        batch_size: int | Batches | None = None,
+        *,
+        output: Literal["torch", "jax"] | Callable[[Any], Any],
+        **options: Unpack[_Options],
+    ) -> penstock.Loader[Any]: ...
+    def loader(
+        self,
+        batch_size: int | Batches | None = None,
+        *,
+        output: Literal["numpy", "torch", "jax"] | Callable[[Any], Any] = "numpy",
+        device: str | torch.device | None = None,
+        pin: bool | None = None,
+        sharding: jax.sharding.Sharding | None = None,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world: int | None = None,
+        threads: int | None = None,
+        prefetch: int | None = None,
+        memory: int | None = None,
+        allow_empty: bool = False,
+    ) -> penstock.Loader[Any]:
+        """Return a loader: an iterable over batches, with prefetching and exact resume. See `Loader`.
+
+        Args:
+            batch_size: Samples of a batch over all ranks, at least 1, or a plan of batches such as
+                `Batches(tokens=8192)`. Required for a `MapDataset`. Not allowed for an `IterDataset`, whose blocks are
+                the batches, and for a pipeline, which makes them.
+            output: What a batch is. `"numpy"`: a `Batch` of arrays. `"torch"`: nested dicts of tensors, and `"jax"`:
+                nested dicts of JAX arrays, both made one batch ahead of the consumer. A function is called with each
+                `Batch`, in order and one batch ahead, and its results are the batches. The default is `"numpy"`.
+            device: Device to copy tensors to, for `"torch"`. The default is None: no copy.
+            pin: Whether to copy tensors through reused page-locked memory, in the order of the current stream. The
+                default is True for CUDA devices and False otherwise.
+            sharding: Sharding of the arrays, for `"jax"`. Every array is then global: each process loads its own rows
+                of the whole batch. Several processes need `drop_last`, and a `batch_size` that they divide. The default
+                is None: the default device.
+            drop_last: Whether to drop a short last batch of an epoch. The default is False.
+            rank: Number of this process, 0 to `world - 1`. Give both `rank` and `world`, or neither. Default: from
+                `torch.distributed` or `jax.distributed` if initialised, then from Ray Train, then from `RANK` in the
+                environment, then 0.
+            world: Number of processes. Default: as for `rank`, with `WORLD_SIZE`, then 1.
+            threads: Number of background threads. 0 loads in the calling thread. The default is the number of cores
+                that the process may use. An `IterDataset` has at most one thread. Not allowed for a live pipeline,
+                which has threads already: `LiveOptions` has their number.
+            prefetch: Most batches ahead of the consumer, at least 1. Threads work on several small batches at once, so
+                a small number costs speed. By default, threads work on up to `threads + 1` groups of some thousand
+                samples. If neither `threads` nor `prefetch` is given, that starts with one group and grows each time
+                that the consumer waits. Not allowed for a live pipeline: `LiveOptions` has it.
+            memory: Limit in bytes for data in flight and reused buffers. The default is 1 GiB, or a quarter of the free
+                memory if that is less. Arrays that map functions allocate are not counted: leave room for them. Of a
+                live pipeline, it limits the batches that `why` keeps; `LiveOptions` has the limit of what is in flight.
+            allow_empty: Whether to allow datasets without a batch, for runs where some processes have no data. The
+                default is False.
+
+        Raises:
+            PlanError: An argument is impossible, or the dataset has no batch. The message has the reason. A stream
+                without samples raises at its end.
+            MissingExtraError: The library of `output` is not installed.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> steps = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).steps()
+            >>> [batch["rewards"].tolist() for batch in steps.loader(batch_size=4)]
+            [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
+            >>> [batch["rewards"].sum().item() for batch in steps.loader(batch_size=3, output="torch")]
+            [3.0, 12.0]
+        """
+        loaded: Any = self
+        return penstock.Loader(
+            loaded,
+            batch_size,
+            output=output,
+            device=device,
+            pin=pin,
+            sharding=sharding,
+            drop_last=drop_last,
+            rank=rank,
+            world=world,
+            threads=threads,
+            prefetch=prefetch,
+            memory=memory,
+            allow_empty=allow_empty,
+        )

@@ -1,0 +1,43 @@
+"""What the batches of a loader become: arrays, tensors, JAX arrays, or the results of a function."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from penstock.errors import PlanError
+from penstock.loading.ticket import Batch
+
+if TYPE_CHECKING:
+    import jax
+    import torch
+
+Output = Literal["numpy", "torch", "jax"] | Callable[[Batch], Any]
+
+
+def as_it_is(batch: Batch) -> Batch:
+    """Return the batch."""
+    return batch
+
+
+def hand_over_of(
+    output: Output,
+    device: str | torch.device | None,
+    pin: bool | None,
+    sharding: jax.sharding.Sharding | None,
+) -> Callable[[Batch], Any]:
+    """Return the function that each batch goes through. The library of an output is imported here."""
+    if output != "torch" and (device is not None or pin is not None):
+        raise PlanError(f'expected a device or pin with output="torch" alone, got {device} and {pin} with {output!r}')
+    if output != "jax" and sharding is not None:
+        raise PlanError(f'expected a sharding with output="jax" alone, got one with {output!r}')
+    if callable(output):
+        return output
+    if output == "torch":
+        return importlib.import_module("penstock.loading.torch").TorchOutput(device, pin)
+    if output == "jax":
+        return importlib.import_module("penstock.loading.jax").JaxOutput(sharding)
+    if output != "numpy":
+        raise PlanError(f'expected the output "numpy", "torch" or "jax", or a function of a batch, got {output!r}')
+    return as_it_is

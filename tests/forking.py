@@ -1,0 +1,58 @@
+"""Pieces of work, each in a process of its own, forked off from one that has imported what they all need.
+
+A start of Python that imports PyTorch takes seconds, and one that imports penstock with its kernels a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SECONDS = 60
+
+
+class Forks:
+    """A process without threads, `python -m module`, which calls `serve` and forks off one process for each task."""
+
+    def __init__(self, module: str) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+        command = [sys.executable, "-m", module]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, text=True, cwd=ROOT)
+
+    def run(self, task: dict[str, Any]) -> int:
+        """Do one task, which is sent as JSON; return the exit code of its process."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(task) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def close(self) -> None:
+        """End the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        assert self.process.wait(SECONDS) == 0
+
+
+def serve(work: Callable[[dict[str, Any]], None]) -> None:
+    """Do the task of each line of the standard input in a forked process, and answer its exit code."""
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                work(json.loads(line))
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
