@@ -22,7 +22,7 @@ QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batche
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test quick browser check fuzz bounds figures docs clean
+.PHONY: help demo examples test quick alone browser check fuzz bounds figures docs clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -40,6 +40,11 @@ test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
 
 quick: .venv/dev.stamp ## tests of the core, which most changes need: a minute or so
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -k "not kill and not process" $(addprefix tests/,$(QUICK))
+
+alone: .venv/dev.stamp ## tests of each distribution, one after the other, without the distributions that it does not require
+	@set -e; for package in penstock $(notdir $(PACKAGES)); do echo "$$package alone"; \
+		PENSTOCK_ALONE=$$package PYTEST_PLUGINS=tests.alone $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
+			$$(test $$package = penstock && echo tests || echo packages/$$package/tests); done
 
 check: .venv/dev.stamp ## lint, format, plain English, types, and the measures of readability
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import gymnasium
 import pytest
@@ -51,3 +52,10 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     penstock.rollout(env, episodes=4, seed=0)
     env.close()
     return path
+
+
+def without_rerun() -> Any:
+    """Stands for Rerun, whose tests are in penstock-studio."""
+    rerun = MagicMock()
+    rerun.RecordingStream.return_value.save.side_effect = lambda path: Path(path).write_bytes(b"recording")
+    return rerun

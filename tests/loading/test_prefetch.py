@@ -7,10 +7,8 @@ import pytest
 
 from penstock.core.columns import Columns
 from penstock.data import MapDataset, from_arrays
-from penstock.errors import PlanError
 from penstock.loading.position_source import PLAN_BLOCK, TINY_BLOCK
 from penstock.plan.batched import Batches
-from tests.loading.test_live import pipeline
 
 N = 3 * PLAN_BLOCK
 
@@ -65,8 +63,3 @@ def test_planned_batches_are_counted_too() -> None:
 def test_large_batches_are_jobs_of_their_own() -> None:
     loader = dataset().loader(TINY_BLOCK, threads=2, prefetch=8)
     assert loader._limits.width == 8
-
-
-def test_a_pipeline_has_its_own_prefetch() -> None:
-    with pipeline() as live, pytest.raises(PlanError, match="LiveOptions"):
-        live.loader(prefetch=2)

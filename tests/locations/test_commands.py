@@ -8,8 +8,6 @@ import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -18,6 +16,7 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli.main import all_commands, app
 from penstock_studio.viewer.server import ViewerServer
+from tests.cli.conftest import without_rerun
 from tests.fuzz.targets import targets
 from tests.locations.server import Site, serving
 
@@ -69,13 +68,6 @@ def logs() -> dict[str, bytes]:
     roots = {name.partition("/")[0] for name in files}
     assert len(roots) == 1, roots
     return {name.partition("/")[2]: raw for name, raw in files.items()}
-
-
-def without_rerun() -> Any:
-    """Stands for Rerun, whose tests are in penstock-studio."""
-    rerun = MagicMock()
-    rerun.RecordingStream.return_value.save.side_effect = lambda path: Path(path).write_bytes(b"recording")
-    return rerun
 
 
 def test_all_commands_are_here() -> None:

@@ -1,5 +1,6 @@
 """Public bug reports that are tests here: `report` marks a test with the project, the number and the property.
 
+They are here, and in files of packages whose names end in `_reports`.
 `docs/reference/reports.md` lists them all; `tests/reports/test_list.py` holds the page against the tests.
 """
 

@@ -20,7 +20,6 @@ from penstock_chess.formats.lc0 import open_chunks, packed_chunk
 from penstock_chess.live import chess_pipeline
 from penstock_live.endpoint import MetricsEndpoint, look, parse
 from penstock_live.stage_table import as_json, rows
-from penstock_studio.commands.top import make_app
 from tests.cli.conftest import Call
 
 GAMES = GOLDEN / "gz"
@@ -148,6 +147,7 @@ def test_the_text_is_prometheus_own() -> None:
 
 
 def test_nobody_there_is_said(call: Call) -> None:
+    pytest.importorskip("penstock_studio")
     with MetricsEndpoint(lambda: {"time": 0.0, "stages": {}}) as endpoint:
         port = endpoint.port
     answer = call("top", port)
@@ -164,6 +164,7 @@ def test_figures_of_something_else_are_refused(text: str) -> None:
 
 
 def test_top_prints_json(call: Call) -> None:
+    pytest.importorskip("penstock_studio")
     seconds = iter(range(9))
     with MetricsEndpoint(lambda: {"time": float(next(seconds)), "stages": {}}) as endpoint:
         found = call("top", endpoint.url, "--interval", 0.1, "--json").json
@@ -241,8 +242,10 @@ def shown(app: Any) -> tuple[list[list[Any]], str]:
 def piloted(looks: Callable[[], Mapping[str, Any]], act: Callable[[Any, Any], Any]) -> None:
     """Run an application without a terminal; `act(app, pilot)` is a coroutine function."""
 
+    top = pytest.importorskip("penstock_studio.commands.top")
+
     async def run() -> None:
-        app = make_app(looks, 3600.0, "here")
+        app = top.make_app(looks, 3600.0, "here")
         async with app.run_test(size=(140, 30)) as pilot:
             await act(app, pilot)
 

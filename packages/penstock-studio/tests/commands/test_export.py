@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.conftest import Call
-from tests.locations.test_commands import without_rerun
+from tests.cli.conftest import Call, without_rerun
 
 
 def test_the_extra_is_named(call: Call, recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,3 +253,8 @@ def test_a_batch_that_was_taken_and_not_received_stays_in_the_state_of_a_pipelin
         resumed = again.loader()
         resumed.load_state_dict(state)
         assert listed(resumed) == whole[1:]
+
+
+def test_a_pipeline_has_its_own_prefetch() -> None:
+    with pipeline() as live, pytest.raises(PlanError, match="LiveOptions"):
+        live.loader(prefetch=2)

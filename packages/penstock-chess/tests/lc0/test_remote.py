@@ -24,6 +24,7 @@ from penstock.locations.mirror import MIRRORS
 from penstock_chess.formats.lc0 import source
 from penstock_chess.formats.lc0.chunks import ChunkFile
 from penstock_chess.formats.lc0.records import FRAME
+from tests.locations.conftest import cache, clock  # noqa: F401 - fixtures
 from tests.locations.server import Site, serving
 
 GAMES, MOVES = 12, 40
