@@ -42,7 +42,11 @@ class Loadable:
 
     @overload
     def loader(
-        self, batch_size: int | Batches | None = None, *, output: Literal["numpy"] = ..., **options: Unpack[_LoaderOptions]
+        self,
+        batch_size: int | Batches | None = None,
+        *,
+        output: Literal["numpy"] = ...,
+        **options: Unpack[_LoaderOptions],
     ) -> penstock.Loader: ...
     @overload
     def loader(
