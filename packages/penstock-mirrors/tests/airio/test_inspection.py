@@ -11,6 +11,7 @@ import pytest
 
 import penstock_mirrors.airio.pygrain as airio
 import penstock_mirrors.airio.pygrain_common as common
+from penstock import MapDataset
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.errors import PlanError, SpecError
@@ -215,7 +216,7 @@ def test_a_seed_may_be_none_where_nothing_is_shuffled() -> None:
 
 def test_workers_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(airio.dataset_providers, "Loader", lambda *_, threads, **__: asked.append(threads))
+    monkeypatch.setattr(MapDataset, "loader", lambda *_, threads, **__: asked.append(threads))
     task = airio.GrainTask("t", NUMBERS, [PLUS])
     for workers, threads in ((3, 2), (0, 2), (None, None), (1, None), (2, 5)):
         task.get_dataset(batch_size=5, num_workers=workers, num_prefetch_threads=threads)
