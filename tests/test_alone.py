@@ -85,7 +85,7 @@ USES = {
 from penstock.formats.base.format import available
 
 with penstock.open(golden / "minari/0.4.2/cartpole-old-v1") as data:
-    loader = data.steps().apply(penstock.Shuffle(seed=0)).loader(16)
+    loader = data.steps().apply(penstock.transforms.Shuffle(seed=0)).loader(16)
     assert sum(len(batch["actions"]) for batch in loader) == sum(data.episodes.length)
 assert available().keys().isdisjoint({"lc0", "l5kit", "native"})
 """,

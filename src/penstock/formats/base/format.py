@@ -415,8 +415,8 @@ def _formats_for(path: Path) -> Iterator[Format]:
         if (entry := _built_in(folder)) is not None:
             asked.add(entry.name)
             yield entry
-    yield from (entry for name, entry in available().items() if name not in asked and name not in GENERAL)
-    yield from (available()[name] for name in GENERAL)
+    others = [entry for name, entry in available().items() if name not in asked]
+    yield from sorted(others, key=lambda entry: entry.name in GENERAL)
 
 
 @cache
