@@ -30,6 +30,7 @@ EXTRAS: dict[str, dict[str, str]] = {
         "penstock.loading.torch_stream": "torch",
         "penstock.loading.torch_tensors": "torch",
         "penstock.recording.collector": GYMNASIUM,
+        "penstock.recording.record": GYMNASIUM,
         "penstock.recording.rollout": GYMNASIUM,
         "penstock.recording.rollout_spec": GYMNASIUM,
         "penstock.recording.rollout_worker": GYMNASIUM,
