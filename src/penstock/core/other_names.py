@@ -42,6 +42,7 @@ EPISODES: Mapping[str, str] = {
 
 SAMPLES: Mapping[str, str] = {
     "batch": "loader(batch_size=64), or samples[[3, 1]] for some samples",
+    "batches": "loader(batch_size=64), or loader(batch_size=penstock.transforms.Batches(tokens=8192))",
     "column_names": "list(samples[:1])",
     "columns": "list(samples[:1])",
     "concatenate": 'penstock.mix([one, other], stop="drain")',
