@@ -31,7 +31,7 @@ def read_only_copy(folder: Path) -> Path:
     """The part of the package that kernels need, in a folder where nobody, not even root, can make `__pycache__`."""
     source = Path(penstock.__file__).parent
     (folder / "penstock").mkdir(parents=True)
-    for name in ("__init__.py", "__init__.pyi", "errors.py"):
+    for name in ("__init__.py", "__init__.pyi", "errors.py", "lazy_names.py"):
         shutil.copy(source / name, folder / "penstock")
     for name in ("core", "files", "kernels"):
         shutil.copytree(source / name, folder / "penstock" / name, ignore=shutil.ignore_patterns("__pycache__"))

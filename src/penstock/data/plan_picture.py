@@ -41,7 +41,7 @@ BLOCKS = 64  # of shares
 LEAST_BLOCK = 16  # samples, unless an epoch has fewer
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PlanPicture(PlanFigures):
     """Batches of a plan and measures of its epoch. Notebooks show it as pictures, and `print` as sentences.
 

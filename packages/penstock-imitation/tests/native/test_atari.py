@@ -54,7 +54,8 @@ def sha(array: np.ndarray[Any, Any]) -> str:
 def test_it_differs_where_the_original_glues_trajectories_together() -> None:
     """Equal: observations, next observations, actions. Different: the original has no done at all, for it cuts off the
     last one of each trajectory; here every trajectory ends."""
-    expected = np.load(GOLDEN / "expected" / "atari.npz")
+    with np.load(GOLDEN / "expected" / "atari.npz") as stored:
+        expected = dict(stored)
     with penstock.open(FILE).source as source:
         episodes = list(source.episodes())
         told = source.episode_metadata(range(3))

@@ -53,7 +53,8 @@ def sha(array: np.ndarray[Any, Any]) -> str:
 def test_stacked_it_differs_where_the_original_breaks() -> None:
     """Equal: observations, actions, rewards, ends. Different: the original stacks next observations by themselves, so
     that those of the first two steps of a trajectory of stacks of 3 lack the frames before."""
-    expected = np.load(GOLDEN / "expected" / "dmc.npz")
+    with np.load(GOLDEN / "expected" / "dmc.npz") as stored:
+        expected = dict(stored)
     with read_dm_control(FILE, frame_stack=3) as source:
         episodes = list(source.episodes())
     obs = [sha(o) for e in episodes for o in e.observations[:-1]]

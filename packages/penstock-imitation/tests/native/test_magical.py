@@ -77,7 +77,8 @@ def pairs(source: Source) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize("name", ["LoRes4E", "LoRes4A", "LoRes3EA", "LoResCHW4E"])
 def test_preprocessed_it_is_what_the_original_loads(name: str) -> None:
-    expected = np.load(GOLDEN / "expected" / f"magical_{name}.npz")
+    with np.load(GOLDEN / "expected" / f"magical_{name}.npz") as stored:
+        expected = dict(stored)
     with read_magical(FOLDER, preprocessor=name) as source:
         found = pairs(source)
         assert found == {key: expected[key].tolist() for key in found}
@@ -90,7 +91,8 @@ def test_preprocessed_it_is_what_the_original_loads(name: str) -> None:
 def test_without_null_actions_it_differs_where_the_original_breaks() -> None:
     """Equal: observations, actions, ends. Different: the original keeps the observation of a dropped step as the next
     one of the step before, so that next_obs[t] is not obs[t + 1]."""
-    expected = np.load(GOLDEN / "expected" / "magical_nonull.npz")
+    with np.load(GOLDEN / "expected" / "magical_nonull.npz") as stored:
+        expected = dict(stored)
     with read_magical(FOLDER, preprocessor="LoResCHW4E", remove_null_actions=True) as source:
         found = pairs(source)
     for key in ("obs_sha", "acts", "dones"):

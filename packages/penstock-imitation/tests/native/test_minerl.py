@@ -75,7 +75,9 @@ def test_the_originals_streams() -> None:
     assert np.diff(source.offsets).tolist() == [8, 5]
     assert source.metadata["env_name"] == "MineRLNavigateVectorObf-v0"
     for episode, folder in zip(source.episodes(), sorted(GOLDEN.iterdir()), strict=True):
-        stored, told = np.load(folder / "rendered.npz"), json.loads((folder / "metadata.json").read_text())
+        told = json.loads((folder / "metadata.json").read_text())
+        with np.load(folder / "rendered.npz") as arrays:
+            stored = dict(arrays)
         np.testing.assert_array_equal(episode.actions["vector"], stored["action$vector"])
         np.testing.assert_array_equal(episode.observations["vector"], stored["observation$vector"])
         np.testing.assert_array_equal(episode.rewards, stored["reward"])
