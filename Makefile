@@ -41,10 +41,10 @@ test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
 quick: .venv/dev.stamp ## tests of the core, which most changes need: a minute or so
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -k "not kill and not process" $(addprefix tests/,$(QUICK))
 
-alone: .venv/dev.stamp ## tests of each distribution, one after the other, without the distributions that it does not require
-	@set -e; for package in penstock $(notdir $(PACKAGES)); do echo "$$package alone"; \
+alone: .venv/dev.stamp ## tests of each distribution beside the core, while those that it does not require cannot be imported
+	@set -e; for package in $(notdir $(PACKAGES)); do echo "$$package alone"; \
 		PENSTOCK_ALONE=$$package PYTEST_PLUGINS=tests.alone $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
-			$$(test $$package = penstock && echo tests || echo packages/$$package/tests); done
+			packages/$$package/tests; done
 
 check: .venv/dev.stamp ## lint, format, plain English, types, and the measures of readability
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.errors import UnknownFormatError
+from penstock.errors import RemoteError, UnknownFormatError
 from penstock.formats.base import format as registry
 from penstock.formats.base.format import available
 from penstock.formats.base.signatures import DISTRIBUTIONS, format_elsewhere
@@ -83,3 +83,13 @@ def test_other_files_are_nobodys(tmp_path: Path, content: bytes) -> None:
 def test_what_is_installed_is_not_looked_for() -> None:
     for path, _ in DATA.values():
         assert format_elsewhere(path, available()) is None
+
+
+def test_a_store_that_does_not_answer_is_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(path: Path) -> None:
+        raise RemoteError(f"no answer for {path.name}")
+
+    (tmp_path / "training.1.gz").write_bytes(b"")
+    monkeypatch.setattr("penstock.formats.base.signatures.open_file", refuses)
+    with pytest.raises(RemoteError, match=r"no answer for training\.1\.gz"):
+        format_elsewhere(tmp_path, CORE)

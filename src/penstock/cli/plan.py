@@ -71,7 +71,7 @@ def plan(
     """
     if not locations:
         raise ArgumentError("expected a dataset to plan, got none")
-    packing, parsed = pack_arguments(pack, pack_option), None if shares is None else numbers(shares, "--shares")
+    packing, parsed = pack_arguments(pack, pack_option), None if shares is None else numbers(shares, "--shares", float)
     samples = PlanArguments(locations, windows, packing, parsed, options, pairs(storage, "--storage"), where)
     if work.wanted or cache is not None:
         _pack_in_parts(samples, cache, work, as_json)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.cli.options import chosen, chosen_dataset, opened, pairs
 from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import mix
 from penstock.errors import ArgumentError, DataError
 
+T = TypeVar("T")
 OWN_OPTIONS = ("length", "keep", "cache")
 """Arguments of `pack` that other options give."""
 
@@ -80,9 +81,9 @@ def _length(text: str) -> int | dict[str, int] | list[tuple[int, int]]:
         raise DataError(f"expected --pack as {forms}, got {text!r}") from None
 
 
-def numbers(text: str, option: str) -> list[float]:
-    """Numbers between commas."""
+def numbers(text: str, option: str, kind: Callable[[str], T]) -> list[T]:
+    """Numbers of a kind between commas."""
     try:
-        return [float(each) for each in text.split(",") if each.strip()]
+        return [kind(each) for each in text.split(",") if each.strip()]
     except ValueError:
-        raise DataError(f"expected {option} as numbers such as 3,1, got {text!r}") from None
+        raise DataError(f"expected {option} as numbers such as 4,1, got {text!r}") from None

@@ -193,8 +193,8 @@ def _alike(source: Source, index: IntArray) -> IntArray:
 def _repeated(left: IntArray, values: AnyArray) -> tuple[IntArray, IntArray]:
     """The entries of `left` whose value another one has too, and a number of each of these values."""
     kind = _numbers(values)
-    some = np.bincount(kind, minlength=1)[kind] > 1
-    return left[some], kind[some]
+    repeats = np.bincount(kind, minlength=1)[kind] > 1
+    return left[repeats], kind[repeats]
 
 
 def _digest_numbers(source: Source, index: IntArray, threads: int | None) -> IntArray:

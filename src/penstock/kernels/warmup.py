@@ -13,7 +13,7 @@ from penstock.kernels import jit
 
 @cache
 def packages() -> tuple[str, ...]:
-    """The packages whose modules have kernels: ours, and those of the entry points `penstock.kernels`."""
+    """The packages whose modules have kernels: ours, and the packages that the entry points `penstock.kernels` name."""
     return ("penstock.kernels", *(point.value for point in importlib.metadata.entry_points(group="penstock.kernels")))
 
 

@@ -1,25 +1,18 @@
-"""`penstock live` and `penstock top`: what is read, shown, served, kept; and Textual's picture of it."""
+"""`penstock live`: what is read, shown and kept."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from lczero.conftest import GOLDEN, config_of, split_config
-from live.snapshots import snapshot
-from penstock.errors import FormatError
-from penstock.flow.look import bottleneck, figures
 from penstock_chess.formats.lc0 import open_chunks, packed_chunk
 from penstock_chess.live import chess_pipeline
-from penstock_live.endpoint import MetricsEndpoint, look, parse
-from penstock_live.stage_table import as_json, rows
+from penstock_live.endpoint import MetricsEndpoint, look
 from tests.cli.conftest import Call
 
 GAMES = GOLDEN / "gz"
@@ -139,73 +132,6 @@ def test_figures_are_served_for_prometheus_and_read_back() -> None:
             assert theirs["stages"][name][part] == stage[part], (name, part)
 
 
-def test_the_text_is_prometheus_own() -> None:
-    stage = {"threads": 2, "busy": 1.5, "counts": {'a"b\\c\nd': 7}, "gauges": {"why": ""}, "queue": {"drops": 3}}
-    with MetricsEndpoint(lambda: {"time": 4.0, "stages": {"pool": stage}}) as endpoint:
-        assert endpoint.port > 0
-        assert look(f"127.0.0.1:{endpoint.port}")["stages"]["pool"] == stage
-
-
-def test_nobody_there_is_said(call: Call) -> None:
-    pytest.importorskip("penstock_studio")
-    with MetricsEndpoint(lambda: {"time": 0.0, "stages": {}}) as endpoint:
-        port = endpoint.port
-    answer = call("top", port)
-    assert answer.code == 2
-    assert "expected a loader at" in answer.err
-
-
-@pytest.mark.parametrize(
-    "text", ["up 1\n", "<html>", "penstock_clock_seconds x\n", "penstock_clock_seconds 1\npenstock_stage_threads 1\n"]
-)
-def test_figures_of_something_else_are_refused(text: str) -> None:
-    with pytest.raises(FormatError):
-        parse(text, "here")
-
-
-def test_top_prints_json(call: Call) -> None:
-    pytest.importorskip("penstock_studio")
-    seconds = iter(range(9))
-    with MetricsEndpoint(lambda: {"time": float(next(seconds)), "stages": {}}) as endpoint:
-        found = call("top", endpoint.url, "--interval", 0.1, "--json").json
-    assert (found["seconds"], found["bottleneck"]) == (1.0, None)
-
-
-def test_the_bottleneck_is_the_busiest_stage_the_consumer_or_the_input() -> None:
-    found = bottleneck(snapshot(0, 0, 0), snapshot(1, 0.9, 100))
-    assert found is not None
-    assert (found.kind, found.stage, found.busy) == ("stage", "chunk_unpacker", pytest.approx(0.9))
-    full_by_chance = bottleneck(snapshot(0, 0, 0, fill=4), snapshot(1, 0.9, 100, fill=4))
-    assert full_by_chance is not None
-    assert full_by_chance.kind == "stage"
-    waiting = bottleneck(snapshot(0, 0, 0), snapshot(1, 0.9, 100, waited=0.09))
-    assert waiting is not None
-    assert waiting.kind == "consumer"
-    idle = bottleneck(snapshot(0, 0, 0), snapshot(1, 0.2, 0, fill=4))
-    assert idle is not None
-    assert (idle.kind, "20 %" in idle.sentence) == ("input", True)
-    assert bottleneck({"time": 0.0, "stages": {}}, {"time": 1.0, "stages": {}}) is None
-    next_epoch = figures(snapshot(0, 0, 0, waited=9.0), snapshot(1, 0.9, 100, waited=0.2))  # with another queue
-    assert [stage.waited for stage in next_epoch if stage.waited is not None] == [0.2]
-
-
-def test_of_stages_that_share_threads_the_one_that_takes_most_of_them_is_named() -> None:
-    """Eight threads that are busy all the time, of which no stage has half."""
-    stage: dict[str, Any] = {"threads": 8, "busy": 0.0, "counts": {}, "gauges": {}, "queue": {}}
-    part = {**stage, "gauges": {"part_of": "chunk_unpacker"}}
-    before = {
-        "chunk_unpacker": stage,
-        "chunk_validator": part,
-        "chunk_rescorer": part,
-        "shuffling_frame_sampler": stage,
-    }
-    busy = {"chunk_unpacker": 2.0, "chunk_validator": 2.5, "chunk_rescorer": 3.4, "shuffling_frame_sampler": 3.6}
-    after = {name: {**each, "busy": busy[name]} for name, each in before.items()}
-    found = bottleneck({"time": 0.0, "stages": before}, {"time": 1.0, "stages": after})
-    assert found is not None
-    assert (found.kind, found.stage) == ("stage", "chunk_rescorer")
-
-
 def test_chunks_are_accounted_for_on_every_way(call: Call, tmp_path: Path) -> None:
     whole = (GAMES / "training.700001.gz").read_bytes()
     (tmp_path / "training.1.gz").write_bytes(whole)
@@ -219,88 +145,3 @@ def test_chunks_are_accounted_for_on_every_way(call: Call, tmp_path: Path) -> No
         list(batches)
         gauges = look(endpoint.url)["stages"]["shuffling_chunk_pool"]["gauges"]
     assert (gauges["chunks_expected"], gauges["chunks_failed"], gauges["status"]) == (2, 1, "reading")
-
-
-def test_stages_stand_in_the_order_of_the_data() -> None:
-    names = [stage.name for stage in figures(snapshot(0, 0, 0), snapshot(1, 1, 1))]
-    assert names == ["chunk_unpacker", "tensor_generator", "other"]
-
-
-def test_rows_say_rates_and_failures() -> None:
-    first = rows(snapshot(0, 0, 0), snapshot(2, 1, 3000))[0]
-    assert first == ("chunk_unpacker", "2", "50 %", "█████·····", "1,500 frames", "", "2 failed: gone")
-    assert as_json(snapshot(0, 0, 0), snapshot(2, 1, 3000))["frames_per_s"] == 1500
-
-
-def shown(app: Any) -> tuple[list[list[Any]], str]:
-    """The rows and the sentence that an application shows."""
-    data = app.query_one("DataTable")
-    table = [data.get_row_at(i) for i in range(data.row_count)]
-    return table, str(app.query_one("#says").render())
-
-
-def piloted(looks: Callable[[], Mapping[str, Any]], act: Callable[[Any, Any], Any]) -> None:
-    """Run an application without a terminal; `act(app, pilot)` is a coroutine function."""
-
-    top = pytest.importorskip("penstock_studio.commands.top")
-
-    async def run() -> None:
-        app = top.make_app(looks, 3600.0, "here")
-        async with app.run_test(size=(140, 30)) as pilot:
-            await act(app, pilot)
-
-    asyncio.run(run())
-
-
-def test_top_shows_stages_and_names_the_bottleneck() -> None:
-    looks = iter(snapshot(*each) for each in [(5, 0, 0), (6, 0.9, 100), (7, 1.4, 100), (1, 0, 0), (2, 0.1, 0)])
-
-    async def act(app: Any, pilot: Any) -> None:
-        assert shown(app) == ([], "the first rates appear at the second update")
-        await app.take_look()
-        table, says = shown(app)
-        assert [row[0] for row in table] == ["chunk_unpacker", "tensor_generator", "other"]
-        assert says == "chunk_unpacker is the bottleneck: busy 90 % of the time"
-        await app.take_look()  # of both looks together, not of the last alone
-        assert shown(app)[1] == "chunk_unpacker is the bottleneck: busy 70 % of the time"
-        await app.take_look()  # it was started again
-        assert shown(app)[1] == "chunk_unpacker is the bottleneck: busy 70 % of the time"
-        await app.take_look()
-        assert shown(app)[1].startswith("no stage is the bottleneck")
-
-    piloted(lambda: next(looks), act)
-
-
-def test_top_waits_while_it_is_paused_and_quits() -> None:
-    looks = [snapshot(0, 0, 0), snapshot(1, 0.9, 100)]
-
-    async def act(app: Any, pilot: Any) -> None:
-        await pilot.press("space")
-        await app.take_look()
-        assert len(looks) == 1
-        await pilot.press("space")
-        await app.take_look()
-        assert looks == []
-        assert len(shown(app)[0]) == 3
-        await pilot.press("q")
-        assert app.return_code == 0
-
-    piloted(lambda: looks.pop(0), act)
-
-
-def test_top_stays_when_the_loader_is_gone_and_goes_on_when_it_is_back() -> None:
-    answers: list[Any] = [snapshot(0, 0, 0), ConnectionError("expected a loader"), snapshot(1, 0.9, 100)]
-
-    def looked() -> Mapping[str, Any]:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    async def act(app: Any, pilot: Any) -> None:
-        await app.take_look()
-        assert shown(app)[1] == "no figures: expected a loader"
-        await app.take_look()
-        assert len(shown(app)[0]) == 3
-
-    piloted(looked, act)

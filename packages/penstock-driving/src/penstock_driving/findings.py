@@ -1,4 +1,4 @@
-"""Kinds of findings that checks of driving logs have beside those of every dataset."""
+"""Kinds of findings of driving logs alone."""
 
 from penstock.formats.base.findings import FindingKind
 

@@ -71,11 +71,13 @@ def install(distribution: str) -> str:
 
 
 def format_elsewhere(path: Path, installed: Mapping[str, object]) -> str | None:
-    """The format of ours that data seem to have and that is not installed, or None. Never raises."""
+    """The format of ours that data seem to have and that is not installed, or None. Raises `RemoteError` alone."""
     for name, looks_like in _LOOKS.items():
         try:
             if name not in installed and looks_like(path):
                 return name
+        except RemoteError:
+            raise
         except (OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error):
             continue
     return None
@@ -98,12 +100,13 @@ def _head(file: Path) -> bytes:
 def _are_games(path: Path) -> bool:
     """Training games of Leela Chess Zero: `training.*.gz` that begin with a version, or a tar file of them."""
     for file in _first_files(path):
-        if tarfile.is_tarfile(file):
-            with tarfile.open(file) as archive:
-                first = archive.next()
-            return first is not None and Path(first.name).name.startswith("training.")
-        version = int.from_bytes(_head(file)[:4], "little")
-        if file.name.startswith("training") and 3 <= version <= 7:
+        with open_file(file) as raw:
+            if tarfile.is_tarfile(raw):
+                raw.seek(0)
+                with tarfile.open(fileobj=raw) as archive:
+                    first = archive.next()
+                return first is not None and Path(first.name).name.startswith("training.")
+        if file.name.startswith("training") and 3 <= int.from_bytes(_head(file)[:4], "little") <= 7:
             return True
     return False
 
@@ -112,9 +115,7 @@ def _is_log(path: Path) -> bool:
     """A driving log of L5Kit: a group of tables in Zarr, in a folder or a ZIP archive, or as `.npy` files."""
     if path.is_dir():
         return all((path / name).is_dir() or (path / f"{name}.npy").is_file() for name in TABLES)
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
+    with open_file(path) as file, zipfile.ZipFile(file) as archive:
         tops = {name.split("/")[-2] for name in archive.namelist() if name.endswith("/.zarray")}
     return tops.issuperset(TABLES)
 
@@ -125,8 +126,8 @@ def _are_native(path: Path) -> bool:
         return True
     for file in _first_files(path):
         head = _head(file)
-        if zipfile.is_zipfile(file):
-            with zipfile.ZipFile(file) as archive:
+        if head.startswith(b"PK\3\4"):
+            with open_file(file) as raw, zipfile.ZipFile(raw) as archive:
                 if archive.namelist() != ["arr_0.npy"]:
                     continue
                 with archive.open("arr_0.npy") as member:

@@ -97,11 +97,11 @@ def simulate(
         raise ArgumentError("expected --output only with --measure")
     if not locations:
         raise ArgumentError("expected a dataset to simulate, or --measure, got neither")
-    packing, parsed = pack_arguments(pack, pack_option), None if shares is None else numbers(shares, "--shares")
+    packing, parsed = pack_arguments(pack, pack_option), None if shares is None else numbers(shares, "--shares", float)
     samples = PlanArguments(locations, windows, packing, parsed, options, stores, where)
     result = simulated(
         samples.dataset(),
-        [many for many in _numbers(hosts, "--hosts") if many <= batch_size or hosts != HOSTS],
+        [many for many in numbers(hosts, "--hosts", int) if many <= batch_size or hosts != HOSTS],
         batch_size=batch_size,
         storage=OBJECT_STORE if constants is None else StorageConstants.read(constants),
         step_seconds=step,
@@ -125,18 +125,11 @@ def _refuse(options: Mapping[str, object]) -> None:
         raise ArgumentError(f"expected --measure with --output alone, got {' and '.join(useless)}")
 
 
-def _numbers(text: str, option: str) -> list[int]:
-    try:
-        return [int(each) for each in text.split(",") if each.strip()]
-    except ValueError:
-        raise DataError(f"expected {option} as numbers such as 1,4,16, got {text!r}") from None
-
-
 def _order(text: str) -> Order:
-    numbers = _numbers(text, "--block")
-    if len(numbers) != 2 or min(numbers) < 1:
+    order = numbers(text, "--block", int)
+    if len(order) != 2 or min(order) < 1:
         raise DataError(f"expected --block as a block and a pool such as 256,64, got {text!r}")
-    return numbers[0], numbers[1]
+    return order[0], order[1]
 
 
 def _seconds_of_work(text: str | None) -> float | None:
