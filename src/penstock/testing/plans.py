@@ -161,8 +161,8 @@ class PlanContract(ABC):
         for row, (source, index) in enumerate(keys.T.tolist()):
             asked = np.unique([index, *np.random.default_rng(row).choice(episodes.index, 2)])
             wanted = np.flatnonzero((keys[0] == source) & np.isin(keys[1], asked))
-            mine: BoolArray = np.isin(owner, wanted).any(axis=1)
-            bare: BoolArray = (owner < 0).all(axis=1)
+            mine: BoolArray = np.isin(owner, wanted).sum(axis=1) > 0
+            bare: BoolArray = owner.max(axis=1) < 0
             for lo, hi in ((0, len(k)), (len(k) // 3, len(k) // 2), (len(k) // 2, len(k) // 2)):
                 found = plan.uses(source, asked, lo, hi)
                 assert found.dtype == np.int64
