@@ -141,7 +141,7 @@ def _runs_out(node: Node) -> bool:
     sizes = plan.sizes(np.arange(_first_full(node) + 1, 120)) if plan.uneven else np.ones(1)
     if sizes.any():
         return False
-    with pytest.raises(PlanError, match="expected packs in one of 100 epochs"):
+    with pytest.raises(PlanError, match="expected samples in one of 100 epochs"):
         plan.locate(np.array([plan.start(120)]))
     return True
 

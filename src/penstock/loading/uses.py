@@ -18,11 +18,9 @@ import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
-from penstock.core.narrowing import is_integer
 from penstock.core.text import counted
-from penstock.data.planned_rows import source_name
-from penstock.data.planned_samples import PlannedSamples
-from penstock.errors import ArgumentError, PlanError, StateError
+from penstock.data.planned_rows import asked_episodes, source_name
+from penstock.errors import PlanError, StateError
 from penstock.loading.position_source import PositionSource
 from penstock.loading.printed import printed
 from penstock.loading.skips import Skips
@@ -41,10 +39,10 @@ class Uses:
         episodes: Numbers of the episodes in their source.
         position: Position of the loader: samples before it were given.
         until: Position after the last one that was looked at.
-        table: Columns `mix` (0, or the number of the mix in a run whose mix was changed), `position`, `epoch`, `batch`
-            (number in its epoch, -1 if no batch has the sample), `row` (in the batch of all ranks), `rank` (that has
-            the row), `given` (whether the batch was given), and `skipped` (whether the loader skips the position now;
-            whether it was given before is not known).
+        table: Columns `mix` (0, or the number of the mix in a run whose mix was changed), `position`, `original`
+            (position that the sample had before `without`), `epoch`, `batch` (number in its epoch, -1 if no batch has
+            the sample), `row` (in the batch of all ranks), `rank` (that has the row), `given` (whether the batch was
+            given), and `skipped` (whether the loader skips the position now; whether it was given before is not known).
         tickets: Ticket of each line: of the rows of that rank. None if no batch has the sample.
         name: Name of the source.
 
@@ -87,7 +85,7 @@ class Uses:
     @cached_property
     def _shown(self) -> list[str]:
         """Columns with information for this table."""
-        plain = {"mix": 0, "rank": 0, "skipped": False}
+        plain = {"mix": 0, "rank": 0, "skipped": False, "original": self.table["position"]}
         return [name for name in self.table if name not in plain or np.any(self.table[name] != plain[name])]
 
     def __str__(self) -> str:
@@ -130,25 +128,6 @@ def uses(
     tickets = tuple(ticket for part in found for ticket in part.tickets)
     names = source_name(feed.dataset.sources[number])
     return Uses(number, tuple(wanted.tolist()), position, end, Columns(columns, len(tickets)), tickets, names)
-
-
-def asked_episodes(samples: PlannedSamples, episodes: int | Sequence[int], source: int | None) -> tuple[int, IntArray]:
-    """Return the number of a source and the numbers of episodes in it, ascending, each once."""
-    sources = len(samples.sources)
-    if source is None and sources > 1:
-        names = [source_name(each) for each in samples.sources]
-        raise PlanError(f"expected the number of the source of the episodes, got None for {names}; give source=")
-    number = source or 0
-    if not 0 <= number < sources:
-        raise PlanError(f"expected a source within 0:{sources}, got {number}")
-    given = [episodes] if is_integer(episodes) else list(episodes)
-    if not all(is_integer(each) and not isinstance(each, bool) for each in given):
-        raise ArgumentError(f"expected episodes as a number or a list of numbers, got {episodes!r}")
-    wanted = np.unique(np.array(given, np.int64))
-    many = len(samples.sources[number])
-    if len(wanted) and not (wanted[0] >= 0 and wanted[-1] < many):
-        raise PlanError(f"expected episodes within 0:{many} of source {number}, got {wanted[0]}:{wanted[-1] + 1}")
-    return number, wanted
 
 
 class _Lines(NamedTuple):
@@ -209,6 +188,7 @@ def _lines(feed: PositionSource, position: int, mine: IntArray, mix: int) -> _Li
     columns = {
         "mix": np.full(len(mine), mix),
         "position": mine,
+        "original": plan.originals(mine),
         "epoch": epoch,
         "batch": batch,
         "row": np.where(batch >= 0, row, -1),

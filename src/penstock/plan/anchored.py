@@ -143,6 +143,10 @@ class AnchoredPlan(FixedPlan):
         first = self._samples.starts(rows)
         return in_each_epoch(ranges(first, self._samples.starts(rows + 1) - first), len(self), lo, hi)
 
+    @override
+    def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:
+        return self.episodes.extent_of(self.views[view].align, self.episodes.rows_of(source, episodes))
+
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Widths of the views without padding, or the parts of the views inside the episode."""
         if self.even is None:

@@ -132,6 +132,17 @@ class Plan(ABC):
         """
         raise PlanError(f"expected a plan that finds the samples of an episode, got {type(self).__name__}; define uses")
 
+    def originals(self, positions: IntArray) -> IntArray:
+        """Return the positions that samples had before any were left out with `Without`, `[n]`.
+
+        Seeds of random functions are drawn by them, so that leaving out some samples changes no other one.
+        """
+        return positions
+
+    def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the rows of some episodes in the row space of a view: the first ones, and those after the last."""
+        raise PlanError(f"expected a plan that knows the rows of episodes, got {type(self).__name__}; define them")
+
     def _repr_html_(self) -> str:
         outputs = [(read.name, read.column, *_view_texts(self.views[read.view])) for read in self.reads]
         derived = [(mark.name, f"({mark.kind})", *_view_texts(self.views[mark.view])) for mark in self.marks]
@@ -259,6 +270,14 @@ class DerivedPlan(Plan):
         if lo >= hi or self.empty:
             return NONE
         return self.inverse(self.upstream.uses(source, episodes, *self.span(lo, hi)), lo, hi)
+
+    @override
+    def originals(self, positions: IntArray) -> IntArray:
+        return self.upstream.originals(positions) if self.same_positions else positions
+
+    @override
+    def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:
+        return self.upstream.rows_of_episodes(view, source, episodes)
 
     def span(self, lo: int, hi: int) -> tuple[int, int]:
         """Return a range of positions below with all those of the positions `lo : hi`, `lo < hi`.
