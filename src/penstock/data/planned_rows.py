@@ -73,14 +73,14 @@ def _owners(samples: PlannedSamples, selection: Selection, number: int) -> tuple
     episode, begin = np.zeros_like(selection.destination), np.zeros_like(selection.destination)
     for source in np.unique(selection.source).tolist():
         mine = selection.source == source
-        first = _first_rows(samples, source, number)
+        first = first_rows(samples, source, number)
         owner = first.searchsorted(selection.start[mine], side="right") - 1
         episode[mine], begin[mine] = owner, first[owner]
     return episode, begin
 
 
-def _first_rows(samples: PlannedSamples, source: int, number: int) -> IntArray:
-    """`[E + 1]` first row of each episode of a source, in the row space of a view."""
+def first_rows(samples: PlannedSamples, source: int, number: int) -> IntArray:
+    """Return the first row of each episode of a source in the row space of a view, and the end, `[E + 1]`."""
     view, data_source = samples.plan.views[number], samples.sources[source]
     columns = (read.of(source) for read in samples.plan.reads if read.view == number)
     column = next((name for name in columns if name is not None), view.column)

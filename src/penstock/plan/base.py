@@ -56,6 +56,8 @@ class Plan(ABC):
     """The output columns."""
     marks: tuple[DerivedOutput, ...]
     """What the batch carries besides columns: masks where something is padded, segment ids where it is packed."""
+    loses: str = "left out by a transform"
+    """Why rows of the plan below are in no sample of an epoch; empty if an epoch has all samples of the epoch below."""
     fingerprint: str
     """A digest of the episodes, the parameters and the seed: equal plans give equal selections."""
 
@@ -308,6 +310,8 @@ class Reordered(DerivedPlan):
     `self.locate(k)` and `self.sizes(epoch)` instead of `len(self)`. Starts and sizes of epochs, and whether all have
     the same samples, equal the plan's below.
     """
+
+    loses = ""
 
     @property
     @override

@@ -196,6 +196,8 @@ class PackedPlan(Plan):
     one of another version, is planned again.
     """
 
+    loses = "dropped or cut by pack because of its length"
+
     def __init__(
         self,
         upstream: Plan,
@@ -360,6 +362,11 @@ class PackedPlan(Plan):
             items = self.upstream.uses(source, episodes, first, end) - first
             found.append(self.start(e) + self._index(e).packs_of(items, number, e))
         return within(np.concatenate(found), lo, hi)
+
+    def below(self, lo: int, hi: int) -> tuple[int, int]:
+        """Return the range of positions below that the epochs of the positions `lo : hi` pack."""
+        first, last = (0, 0) if self._single else (epoch_of(self, lo), epoch_of(self, hi - 1))
+        return self.upstream.start(first), self.upstream.start(last + 1)
 
     @override
     def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:

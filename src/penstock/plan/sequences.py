@@ -118,6 +118,10 @@ class SequencePlan(FixedPlan):
             return self.episodes.extent_of(self.views[view].align, rows)
         return extents[0][rows], extents[0][rows] + extents[1][rows]
 
+    def samples_in(self, rows: IntArray) -> IntArray:
+        """Return the number of samples of rows of the table of episodes, `[n]`."""
+        return np.ones_like(rows)
+
     def owners(self, positions: IntArray) -> IntArray:
         """Return the row of each sample's episode in `episodes`, `[n]`."""
         return self.locate(checked(self, positions))[1]

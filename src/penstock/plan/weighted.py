@@ -108,6 +108,8 @@ class Weighted(PlanTransform):
 class WeightedPlan(DerivedPlan):
     """Plan of `Weighted`."""
 
+    loses = "not drawn by weight in this epoch"
+
     def __init__(self, upstream: Plan, transform: Weighted) -> None:
         super().__init__(upstream, transform)
         self._seed, self._systematic = transform.seed, transform.draw == "systematic"

@@ -93,6 +93,8 @@ class Without(PlanTransform):
 class WithoutPlan(DerivedPlan):
     """Plan of `Without`, of samples that are of one episode each."""
 
+    loses = "left out by without"
+
     def __init__(self, upstream: Plan, transform: Without) -> None:
         super().__init__(upstream, transform)
         check_ends(upstream, "leaving episodes out")
@@ -204,6 +206,8 @@ class WithoutPlan(DerivedPlan):
 
 class BlankedPlan(SameOrder):
     """Plan of `Without`, of packs: they keep their places, and rows of the episodes become padding."""
+
+    loses = WithoutPlan.loses
 
     def __init__(self, upstream: Plan, transform: Without) -> None:
         super().__init__(upstream, transform)
