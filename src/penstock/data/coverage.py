@@ -22,6 +22,7 @@ from penstock.core.svg import WIDE, cells, color, drawing, label
 from penstock.core.text import counted
 from penstock.data.planned_rows import first_rows, source_name, view_of
 from penstock.data.planned_samples import PlannedSamples
+from penstock.errors import PlanError
 from penstock.plan.anchored import AnchoredPlan
 from penstock.plan.base import DerivedPlan, Plan, epoch_of, is_endless
 from penstock.plan.mixed import MixedPlan
@@ -151,6 +152,8 @@ def coverage(
     why rows of it are not in the level above. The first one is what is given.
     """
     plan, view = samples.plan, view_of(samples, column)
+    if plan.views[view].drawn:
+        raise PlanError(f"expected a column that samples are cut from, got goals, which are drawn: {column!r}")
     search = _Search(samples, view)
     for reason, ranges in levels:
         search.mark(plan, view, ranges, reason, 0)
@@ -218,7 +221,8 @@ class _Search:
 
     def _leaf(self, plan: AnchoredPlan | SequencePlan, view: int, first: int) -> None:
         """The rows of the episodes that samples were cut from, and the other rows of their sources."""
-        sources = np.unique(plan.episodes.rows_at(np.arange(len(plan.episodes)))[0]).tolist()
+        numbers: IntArray = np.arange(len(plan.episodes))
+        sources: list[int] = np.unique(plan.episodes.rows_at(numbers)[0]).tolist()
         for source in sources:
             number = first + source
             everything: IntArray = np.arange(len(self._samples.sources[number]))
