@@ -20,7 +20,7 @@ from penstock.files.remote import open_file, read_bytes
 from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.members import unread_member
+from penstock.formats.demos.members import outside_entries, unread_member
 from penstock.formats.demos.trajectories import Track, numbers, source_of, unpickled
 from penstock.formats.demos.unpack import HEAD, opening
 
