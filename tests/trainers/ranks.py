@@ -67,7 +67,7 @@ def _rank(
     torch.distributed.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=world)
     try:
         there.send(function(*args))
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  # the caller raises it
         error.add_note(f"on rank {rank} of {world}")
         try:
             there.send(error)
