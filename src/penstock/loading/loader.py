@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, overload
 
 from typing_extensions import TypeVar
@@ -20,6 +20,7 @@ from penstock.loading.block_source import BlockSource
 from penstock.loading.cursor import Changed, Cursor, Grown, Skippable
 from penstock.loading.engine import LoaderIterator, LoaderStats
 from penstock.loading.explain import Explanation, explain
+from penstock.loading.layout import Arrange, Layout
 from penstock.loading.output import Output, as_it_is, hand_over_of
 from penstock.loading.pipeline_source import BatchPipeline, LiveExplanation, PipelineSource, TicketReader
 from penstock.loading.position_source import PositionSource
@@ -58,6 +59,9 @@ class Loader(Generic[T]):
             method `loader` describes the other arguments in full.
         batch_size: Samples of a batch over all ranks, or a plan of batches.
         output: `"numpy"`, `"torch"`, `"jax"`, or a function of a batch. The default is `"numpy"`.
+        layout: Name of a layout, names of columns for a tuple, or a function of a batch.
+        float32: Whether to convert float64 columns to float32. The default is False.
+        rename: New names of columns by their names.
         device: Device to copy tensors to.
         pin: Whether to copy tensors through page-locked memory.
         sharding: Sharding of JAX arrays.
@@ -100,6 +104,9 @@ class Loader(Generic[T]):
         batch_size: int | Batches | None = None,
         *,
         output: Output = "numpy",
+        layout: str | Sequence[str] | Arrange | None = None,
+        float32: bool = False,
+        rename: Mapping[str, str] | None = None,
         device: str | torch.device | None = None,
         pin: bool | None = None,
         sharding: jax.sharding.Sharding | None = None,
@@ -122,7 +129,8 @@ class Loader(Generic[T]):
             self._limits = PrefetchLimits(threads, jobs, self._limits.memory, most)
         if sharding is not None:
             _require_even(source, shares)
-        self._hand_over: Callable[[Batch], T] = hand_over_of(output, device, pin, sharding)
+        arranged = None if layout is None and not float32 and not rename else Layout(layout, float32, rename)
+        self._hand_over: Callable[[Batch], T] = hand_over_of(output, device, pin, sharding, arranged)
         self._ahead = 0 if self._hand_over is as_it_is else 1
         self._metrics = Metrics()
         self._cursor = Cursor(source, allow_empty=allow_empty)
