@@ -146,7 +146,7 @@ def test_the_table_prints_and_says_what_it_found() -> None:
     loader = samples().loader(batch_size=4, drop_last=True, threads=0)
     for _ in range(2):
         next(iter(loader))
-    text = str(loader.uses([0, 2]))
+    text = " ".join(str(loader.uses([0, 2])).split())
     assert "episodes 0, 2 of MemorySource" in text
     assert "to come before position 44" in text
 

@@ -1,4 +1,4 @@
-"""`penstock uses`: show the batches that had an episode, and those that will have it."""
+"""`penstock uses`: show the batches that had an episode, and later ones that will."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def uses(
     until: Annotated[int | None, typer.Option(help="Position after the last one to look at.", min=0)] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the batches that had some episodes so far, and those that will have them.
+    """Show the batches that had some episodes so far, and the ones that will.
 
     Without --state, no batch was given yet. The rows are planned. No data are read, except to build the loader.
 

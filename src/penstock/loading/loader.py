@@ -356,7 +356,7 @@ class Loader(Generic[T]):
         since: int | None = None,
         until: int | None = None,
     ) -> Uses:
-        """Return the batches that had some episodes so far, and those that will have them: the inverse of `why`.
+        """Return the batches that had some episodes so far, and the ones that will: the inverse of `why`.
 
         It is arithmetic: nothing is logged, read, or changed. Positions before the position of the loader were given,
         except of epochs that were left early. A run over data that has grown meanwhile is counted in its present order.

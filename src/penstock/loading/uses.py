@@ -1,8 +1,8 @@
-"""`Uses`: the batches that had an episode, and those that will have it. The inverse of a ticket.
+"""`Uses`: the batches that had an episode, and later ones that will. The inverse of a ticket.
 
 Nothing is logged. The plan finds the positions of an episode by arithmetic (`Plan.uses`), and the edges of batches
 follow from the batch size, the skipped ranges and the position of the loader. So positions are exact for any run of
-this plan. Tickets of batches before a state was loaded are those of this loader's batch size and number of ranks.
+this plan. Tickets of batches before a state was loaded assume the batch size and ranks of this loader.
 
 Batches of an epoch are cut from its start, and around the position of the loader, where a resumed loader began.
 """
@@ -89,7 +89,7 @@ class Uses:
         return [name for name in self.table if name not in plain or np.any(self.table[name] != plain[name])]
 
     def __str__(self) -> str:
-        return f"{printed(self)}\n{self.sentence}"
+        return printed(self)
 
     def __rich__(self) -> Any:
         from rich.table import Table
