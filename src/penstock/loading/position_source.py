@@ -235,7 +235,8 @@ class PositionSource:
             raise PlanError(
                 "expected an epoch with an end to cover, got a mix that never stops; call with_epoch_length(n) first"
             )
-        skips, lo, hi = self.skips, self.epoch_start(epoch)["position"], self.epoch_start(epoch + 1)["position"]
+        skips = self.skips
+        lo, hi = (self.epoch_start(e)["position"] for e in (epoch, epoch + 1))
         first, last = skips.kept_before(lo), skips.kept_before(hi)
         end = last - (last - first) % self.step if self.drop_last else last
         levels = [(COVERED, skips.kept(lo, skips.position(end - 1) + 1 if first < end else lo))]

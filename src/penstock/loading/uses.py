@@ -121,11 +121,11 @@ def uses(
     end = _end(feed, position) if until is None else until
     if end < 0 or (since is not None and not 0 <= since <= end):
         raise PlanError(f"expected positions 0 <= since <= until, got {since} and {end}")
-    found = [_found_before(feed, mix, number, wanted) for mix in range(len(feed.seams) if since is None else 0)]
+    parts = [_found_before(feed, mix, number, wanted) for mix in range(len(feed.seams) if since is None else 0)]
     mine = plan.uses(number, wanted, since or 0, end) if end else wanted[:0]
-    found.append(_lines(feed, position, mine, len(feed.seams)))
-    columns = {name: np.concatenate([part.columns[name] for part in found]) for name in found[0].columns}
-    tickets = tuple(ticket for part in found for ticket in part.tickets)
+    parts.append(_lines(feed, position, mine, len(feed.seams)))
+    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+    tickets = tuple(ticket for part in parts for ticket in part.tickets)
     names = source_name(feed.dataset.sources[number])
     return Uses(number, tuple(wanted.tolist()), position, end, Columns(columns, len(tickets)), tickets, names)
 
@@ -170,11 +170,13 @@ def _found_before(feed: PositionSource, mix: int, number: int, episodes: IntArra
 
 def _lines(feed: PositionSource, position: int, mine: IntArray, mix: int) -> _Lines:
     """Batch, row, rank and ticket of samples."""
-    skips, plan, world = feed.skips, feed.dataset.plan, feed.ranks.world
+    skips, plan = feed.skips, feed.dataset.plan
+    world = feed.ranks.world
     epoch = plan.locate(mine)[0] if len(mine) else mine
     skipped = skips.covers(mine)
     kept = np.array([skips.kept_before(k) for k in mine.tolist()], np.int64) if len(skips) else mine
-    batch, first, last = np.full(len(mine), -1), np.zeros_like(mine), np.ones_like(mine)
+    batch = np.full(len(mine), -1)
+    first, last = np.zeros_like(mine), np.ones_like(mine)
     for e in np.unique(epoch).tolist():
         of = np.flatnonzero((epoch == e) & ~skipped)
         batch[of], first[of], last[of] = _batches(feed, position, e, kept[of])
@@ -201,7 +203,8 @@ def _lines(feed: PositionSource, position: int, mine: IntArray, mix: int) -> _Li
 
 def _batches(feed: PositionSource, position: int, epoch: int, kept: IntArray) -> _BatchEdges:
     """The batches of samples of one epoch; the number is -1 for samples that `drop_last` leaves out."""
-    plan, skips, size = feed.dataset.plan, feed.skips, feed.batch_size
+    plan, skips = feed.dataset.plan, feed.skips
+    size = feed.batch_size
     start, stop = plan.start(epoch), plan.start(epoch + 1) if not feed.endless else position
     lo, hi = skips.kept_before(start), skips.kept_before(stop)
     now = skips.kept_before(position) if start < position < stop or feed.endless else lo
