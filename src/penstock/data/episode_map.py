@@ -29,6 +29,9 @@ EpisodeFn = Callable[..., Any]
 Result = Mapping[str, Any]
 ROWS: dict[Align, str] = {"step": "one for each step", "boundary": "one for each step and one more", "episode": "one"}
 
+_DIGESTS: dict[tuple[str, str | int | None], FunctionDigest] = {}
+"""Digest of each function that was named in this process, before its first call, which may fill global variables."""
+
 
 class EpisodeMap:
     """A function of an episode, how to call it, and how to read what it returns.
@@ -43,6 +46,7 @@ class EpisodeMap:
         align: Align | Mapping[str, Align] | None = None,
         seed: int = 0,
         version: str | int | None = None,
+        digest: FunctionDigest | None = None,
     ) -> None:
         if not callable(fn):
             raise ArgumentError(f"expected a function of an episode, or a class of such functions, got {fn!r}")
@@ -54,14 +58,17 @@ class EpisodeMap:
             raise ArgumentError(f"expected a seed of 0 or more, got {seed}")
         self.fn, self.column, self.align, self.seed, self.version = fn, column, align, seed, version
         self.name = name_of(fn)
-        self.digest = FunctionDigest.of(fn, version)
+        self.digest = FunctionDigest.of(fn, version) if digest is None else digest
         self._lock = ForkSafeLock()
 
     @classmethod
     def of_entries(cls, entries: Mapping[str, Any]) -> EpisodeMap:
         """Return what `entries` of another process describe: the function is imported here."""
-        fn = named_function(entries["function"], FUNCTION, entries["folder"])
-        return cls(fn, entries["column"], entries["align"], entries["seed"], entries["version"])
+        name, version = entries["function"], entries["version"]
+        fn = named_function(name, FUNCTION, entries["folder"])
+        if (name, version) not in _DIGESTS:
+            _DIGESTS[name, version] = FunctionDigest.of(fn, version)
+        return cls(fn, entries["column"], entries["align"], entries["seed"], version, _DIGESTS[name, version])
 
     def entries(self) -> dict[str, Any]:
         """Return plain values by which other processes find the function. Raises `DataError` if they cannot."""
@@ -77,6 +84,7 @@ class EpisodeMap:
                 "into a file of its own, such as embed.py, and import it from there: a lambda, an inner function, an "
                 "object or a function of the main program can be written without jobs= and runner="
             )
+        _DIGESTS[name, self.version] = self.digest
         root = importlib.import_module(module.partition(".")[0])
         folders = [str(Path(folder).parent) for folder in getattr(root, "__path__", ())]
         if not folders and getattr(root, "__file__", None):
@@ -86,7 +94,7 @@ class EpisodeMap:
         return {"function": name, "folder": os.path.abspath(folders[0]) if folders else None, **how}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.fn, self.column, self.align, self.seed, self.version)
+        return type(self), (self.fn, self.column, self.align, self.seed, self.version, self.digest)
 
     def __repr__(self) -> str:
         return f"map_episodes({self.name})"
@@ -181,7 +189,7 @@ class EpisodeMap:
                 raise SpecError(f"expected a new column or one that exists, got {path!r}, and {around[0]!r} exists")
 
     def _align(self, path: str) -> Align | None:
-        return self.align.get(path) if isinstance(self.align, Mapping) else self.align
+        return self.align if self.align is None or isinstance(self.align, str) else self.align.get(path)
 
     def _field(self, path: str, value: Any, episode: Episode) -> Field:
         """The field of a column by its value in one episode."""
