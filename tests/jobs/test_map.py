@@ -171,8 +171,8 @@ def test_one_run_that_was_killed_goes_on(
     data = open_recording(inputs)
     expected = data.map_episodes(mapping.long_only).write(tmp_path / "expected")
     for count in (after, after + 1):
+        mapped = data.map_episodes(mapping.long_only)
         with pytest.raises(Stopped):
-            mapped = data.map_episodes(mapping.long_only)
             penstock.convert(mapped, tmp_path / "out", on_episode=stop_after(count))
     report = data.map_episodes(mapping.long_only).write(tmp_path / "out")
     assert (report.status, report.resumed_at) == ("resumed", after + 1)

@@ -117,7 +117,7 @@ def convert(
 
 @dataclass(frozen=True)
 class NewDataset:
-    """What a command writes, and how."""
+    """A new dataset that a command writes: place, format and rules."""
 
     out: str
     format: str | None

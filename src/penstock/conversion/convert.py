@@ -224,7 +224,7 @@ def _written(
 def _begin(
     job: ConversionJob, out: Path, entry: Format, options: Mapping[str, Any]
 ) -> tuple[Writer, ConversionProgress]:
-    """The writer of the target, and what was converted before. Raises `StateError` for another conversion."""
+    """The writer of the target, and the progress of earlier calls. Raises `StateError` for another conversion."""
     sweep(out.parent)  # of conversions that were killed
     unfinished = found_at(out, entry)
     if unfinished is not None and _lengths(out, entry).size == 0:
@@ -249,7 +249,7 @@ def _begin(
 
 
 def _progress(job: ConversionJob, out: Path, lengths: IntArray) -> ConversionProgress:
-    """What was converted before, given the lengths of the episodes in the target.
+    """The progress of earlier calls, given the lengths of the episodes in the target.
 
     Functions are called again if they left out episodes: the target does not say which.
     """
@@ -283,7 +283,8 @@ def _run(
     tally: ConversionProgress,
     on_episode: OnEpisode | None,
 ) -> ConversionReport:
-    data, done, begun = job.data, tally.episodes, tally.position
+    data = job.data
+    done, begun = tally.episodes, tally.position
     mark = UnfinishedWork("conversion", len(data), bool(tally.left_out))
     if begun < len(data):
         mark.begin(out)

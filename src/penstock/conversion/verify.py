@@ -69,7 +69,7 @@ def digests_of(certificate: Certificate, side: Side, opened: EpisodeDataset, epi
 
 
 def certified_episodes(certificate: Certificate, side: Side, opened: EpisodeDataset) -> EpisodeDataset:
-    """Return the episodes of a dataset that a certificate has: of a source, without those that a function left out.
+    """Return the episodes of a dataset that a certificate has: of a source, the episodes that no function left out.
 
     Raises `DataError` if the dataset has other episodes.
     """

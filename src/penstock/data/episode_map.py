@@ -56,7 +56,10 @@ class EpisodeMap:
             raise ArgumentError(f"expected align to be of {ALIGNS}, got {wrong[0]!r}")
         if seed < 0:
             raise ArgumentError(f"expected a seed of 0 or more, got {seed}")
-        self.fn, self.column, self.align, self.seed, self.version = fn, column, align, seed, version
+        self.fn = fn
+        self.column = column
+        self.align: Align | Mapping[str, Align] | None = align
+        self.seed, self.version = seed, version
         self.name = name_of(fn)
         self.digest = FunctionDigest.of(fn, version) if digest is None else digest
         self._lock = ForkSafeLock()

@@ -70,7 +70,8 @@ class EpisodeSelection:
         keeps: Callable[[int], bool] | None = None,
     ) -> Iterator[Episode | None]:
         """Whole episodes, several at a time, and parts of episodes, one by one; None for what is left out."""
-        index, first, length = self.episodes.index[rows], self.episodes.first_step, self.episodes.length[rows]
+        index, length = self.episodes.index[rows], self.episodes.length[rows]
+        first = self.episodes.first_step
         begin = np.zeros_like(rows) if first is None else first[rows]
         whole = length == np.diff(self.source.offsets)[index]
         for is_whole, group in groupby(range(len(index)), whole.__getitem__):

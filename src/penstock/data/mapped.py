@@ -1,8 +1,8 @@
 """`MappedSource`: a source whose episodes a function changes: columns of it are computed, and episodes left out.
 
-It overlays another source, as `DerivedSource` does, with what an `EpisodeMap` returns for each episode. Results of the
-episodes that were used last are kept, up to `MEMORY` bytes, so that columns that are read one after the other, or again
-for the certificate of a conversion, are computed once.
+It overlays another source, as `DerivedSource` does, with the results of an `EpisodeMap` for each episode. Results of
+the episodes that were used last are kept, up to `MEMORY` bytes. So the columns of an episode are computed together, and
+a conversion that reads again for its certificate does not compute again.
 
 Which episodes the function leaves out is known when it was called. So the source still has all of them, and reading one
 that is left out is an error. A conversion reads by `mapped` and writes the others.
@@ -41,7 +41,7 @@ Results = Mapping[str, Array]
 
 
 class MappedSource(OverlaySource):
-    """Source with the columns of another source, and those that a function returns for its episodes."""
+    """Source with the columns of another source, and the columns that a function returns for its episodes."""
 
     def __init__(self, base: Source, mapping: EpisodeMap, fields: Mapping[str, Field]) -> None:
         self.mapping = mapping
@@ -112,7 +112,7 @@ class MappedSource(OverlaySource):
         if results is None:
             raise DataError(
                 f"expected columns of episode {episode.id}, and {self.mapping.name} leaves it out; choose the others "
-                "first, as data[numbers] or by filter(); write() leaves such episodes out by itself"
+                "first, as data[numbers] or by filter(); write() leaves out such episodes"
             )
         return results
 
