@@ -151,6 +151,23 @@ def test_formats_that_number_episodes_in_advance_need_all_of_them(
         assert len(penstock.open(tmp_path / f"{name}-parts")) == 60
 
 
+def test_a_conversion_may_be_in_parts_too(inputs: Inputs, tmp_path: Path, cache: Path, small_parts: None) -> None:
+    """Chosen episodes, in their order, also through a cache of decoded columns."""
+    order = [7, 3, 3, 59]
+    data = open_recording(inputs)[order]
+    penstock.convert(data, tmp_path / "alone")
+    for number, source in enumerate((data, data.cached("front"))):
+        penstock.convert(source, tmp_path / f"parts{number}", runner="threads")
+        assert values_of(tmp_path / f"parts{number}") == values_of(tmp_path / "alone")
+    penstock.convert(inputs.recording, tmp_path / "whole", runner="threads", rename={"rewards": "r"})
+    assert "r" in penstock.open(tmp_path / "whole").spec
+    some = penstock.open([inputs.recording, inputs.copy])
+    with pytest.raises(DataError, match="expected one path, URL or pattern to open, got a list"):
+        penstock.convert(some, tmp_path / "both", runner="threads")
+    with pytest.raises(ArgumentError, match="expected parts without overwrite"):
+        penstock.convert(data, tmp_path / "both", jobs=1, allow_empty=True)
+
+
 class Stopped(BaseException):
     """As a kill: nothing catches it."""
 

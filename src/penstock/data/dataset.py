@@ -34,6 +34,7 @@ from penstock.data.n_step import NStepSums, require_summable
 from penstock.data.names import step_text
 from penstock.data.partition import SplitRules, partition
 from penstock.data.planned_samples import PlannedSamples
+from penstock.data.progress import progress_bar
 from penstock.errors import ArgumentError, PlanError
 from penstock.formats.base.metadata import stated_rate
 from penstock.formats.base.source import Source
@@ -681,18 +682,25 @@ class MappedEpisodes(EpisodeDataset):
             >>> penstock.open(report.out)[0].columns["so_far"].tolist()
             [1.0, 3.0]
         """
-        return penstock.convert(
-            self,
-            out,
-            format=format,
-            options=options,
-            drop=drop,
-            overwrite=overwrite,
-            certificate=certificate,
-            storage_options=storage_options,
-            jobs=jobs,
-            runner=runner,
-        )
+        in_parts = jobs is not None or runner is not None  # which have a bar of their own
+        with progress_bar(f"writing {os.fspath(out)}", quiet=in_parts) as advance:
+
+            def on_episode(episodes: int, *_: int) -> None:
+                advance(episodes, len(self))
+
+            return penstock.convert(
+                self,
+                out,
+                format=format,
+                options=options,
+                drop=drop,
+                overwrite=overwrite,
+                certificate=certificate,
+                on_episode=None if in_parts else on_episode,
+                storage_options=storage_options,
+                jobs=jobs,
+                runner=runner,
+            )
 
 
 def mapped_episodes(
