@@ -61,6 +61,10 @@ COMMANDS = {
         "penstock.cli.record:record",
         "Record episodes of an environment into a new dataset, or add them to one.",
     ),
+    "adopt": (
+        "penstock.cli.adopt:adopt",
+        "Make files that no format knows a dataset: guess a mapping, show it, and write it to a file.",
+    ),
     "formats": ("penstock.cli.formats:formats", "List the formats, and whether each can write, append and check."),
     "why": ("penstock.cli.why:why", "Show the episodes, files and rows of a batch, from its ticket."),
     "warmup": ("penstock.cli.warmup:warmup", "Compile all kernels now, so that first calls are fast."),

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from penstock.core.narrowing import is_mapping
-from penstock.errors import ArgumentError, FormatError
+from penstock.errors import ArgumentError
 from penstock.formats.base.format import Format
-from penstock.formats.mapping.kinds import READABLE
 from penstock.formats.mapping.rules import NAME, VERSION, EpisodeMapping
+from penstock.formats.mapping.sketch import Sketch
 from penstock.formats.mapping.source import CACHE_BYTES, MappedSource
 
 
@@ -18,7 +20,9 @@ class MappingFormat(Format):
     """Files of any kind, read in place as a mapping says. See docs/howto/own_data.md."""
 
     name: ClassVar[str] = "mapping"
-    description: ClassVar[str] = "your own files, by a mapping: CSV, JSON, npy, npz, HDF5, Zarr, MATLAB, Parquet, images"
+    description: ClassVar[str] = (
+        "your own files, by a mapping: CSV, JSON, npy, npz, HDF5, Zarr, MATLAB, Parquet, images"
+    )
     extras: ClassVar[tuple[str, ...]] = ("arrow", "images", "matlab")
     file_suffixes: ClassVar[tuple[str, ...]] = (".toml",)
 
@@ -47,6 +51,11 @@ class MappingFormat(Format):
         if chosen is None:
             return MappedSource(root, EpisodeMapping(), cache_bytes=cache_bytes)
         return MappedSource(root, _as_mapping(chosen), cache_bytes=cache_bytes)
+
+    @override
+    def advice(self, path: Path) -> str | None:
+        sketch = Sketch.of(path)
+        return f"There: {sketch.contents}. To use it, {sketch.advice}"
 
 
 def _as_mapping(given: str | Path | Mapping[str, Any] | EpisodeMapping) -> EpisodeMapping:

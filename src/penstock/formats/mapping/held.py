@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,6 @@ from penstock.containers.hdf5 import Dataset, File, has_signature
 from penstock.containers.pickle import load_saved, loads
 from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_array
-from penstock.core.ragged import Array, Ragged
-from penstock.core.spec import Field
 from penstock.core.text import counted
 from penstock.errors import FormatError, require
 from penstock.files.remote import open_file, read_bytes, read_in_order
@@ -214,8 +212,8 @@ def _matlab_73(file: File) -> Content:
             left_out.append(LeftOut("array", name, "unsupported-dtype", message))
             continue
         one = flattened({name.replace("/", "_"): value}, file.path)
-        arrays |= {name: held for held in one.arrays.values()}
-        values |= {name: single for single in one.values.values()}
+        arrays |= dict.fromkeys([name], next(iter(one.arrays.values()))) if one.arrays else {}
+        values |= dict.fromkeys([name], next(iter(one.values.values()))) if one.values else {}
     return Content(arrays, values, left_out)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +27,8 @@ class ImagesTree(Tree):
         super().__init__(paths[0])
         self._paths = paths
 
-    @cached_property
-    def leaves(self) -> Mapping[str, Leaf]:
-        """One array of all images, whose size is that of the first."""
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return one array of all images, whose size is that of the first."""
         with parsing(self.path):
             first = decode(read_bytes(self.path))
         return {FRAMES: Leaf(len(self._paths), Field(first.dtype, first.shape), block=1)}

@@ -14,12 +14,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from penstock.core.narrowing import is_list, is_mapping
-from penstock.core.spec import Align
+from penstock.core.spec import ALIGNS, Align
 from penstock.errors import ArgumentError, FormatError, suggestion
 from penstock.files.remote import read_text
 from penstock.formats.base.ends import MEANINGS, Meaning
@@ -28,7 +28,6 @@ from penstock.formats.mapping.held import CsvOptions
 VERSION = "penstock_mapping"
 NAME = "penstock.toml"
 LONGEST = 1 << 20  # bytes of a file of a mapping
-ALIGNS: tuple[Align, ...] = get_args(Align)
 _GROUP = re.compile(r"\{(\w+)\}|(\*\*/)|(\*)|(\?)")
 
 
@@ -144,7 +143,7 @@ class EpisodeMapping:
     columns: Mapping[str, ColumnRule] | None = None
     leave_out: tuple[str, ...] = ()
     rate: float | None = None
-    csv: CsvOptions = CsvOptions()
+    csv: CsvOptions = field(default_factory=CsvOptions)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> EpisodeMapping:
@@ -160,7 +159,8 @@ class EpisodeMapping:
             raise ArgumentError(f"expected {_EXAMPLES['ends']}, got {entries['ends'][wrong[0]]!r} for {wrong[0]!r}")
         if "csv" in entries:
             _check_names(entries["csv"], [each.name for each in fields(CsvOptions)], "the table csv")
-            entries["csv"] = CsvOptions(**{**entries["csv"], "text": tuple(entries["csv"].get("text", ()))})
+            given_csv: dict[str, Any] = {**entries["csv"], "text": tuple(entries["csv"].get("text", ()))}
+            entries["csv"] = CsvOptions(**given_csv)
         for name in ("lengths", "leave_out"):
             if entries.get(name) is not None:
                 entries[name] = tuple(entries[name])

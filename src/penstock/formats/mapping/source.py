@@ -18,13 +18,13 @@ from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
-from penstock.core.spec import Align, Field, Spec
+from penstock.core.spec import ALIGNS, Align, Field, Spec
 from penstock.core.text import counted
 from penstock.errors import FormatError
 from penstock.files.listing import digest_of_files, read_unchanged
 from penstock.files.remote import FileState, file_state
 from penstock.formats.base.account import Account, LeftOut
-from penstock.formats.base.ends import EpisodeEnds, MarkArray, check_meanings, find_ends, meaning_of
+from penstock.formats.base.ends import EpisodeEnds, MarkArray, Meaning, check_meanings, find_ends, meaning_of
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
 from penstock.formats.mapping.columns import (
     MappedColumn,
@@ -94,15 +94,15 @@ class MappedSource(StateSource[_MappedState]):
         if (mapped := state.columns.get(column)) is None:
             super().read_array(column, selection, out)
             return
-        mapped.rows.read_array(lambda block: self._block(state, mapped, block), selection, out)
+        mapped.rows.read_array(lambda block: self._decoded(state, mapped, block), selection, out)
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         state = self.state
         mapped = state.columns[column]
-        return mapped.rows.read_ragged(lambda block: self._block(state, mapped, block), mapped.field, selection)
+        return mapped.rows.read_ragged(lambda block: self._decoded(state, mapped, block), mapped.field, selection)
 
-    def _block(self, state: _MappedState, column: MappedColumn, block: int) -> Array:
+    def _decoded(self, state: _MappedState, column: MappedColumn, block: int) -> Array:
         """Return the rows of a block, decoded or from the cache."""
 
         def decoded() -> tuple[Array, int]:
@@ -206,7 +206,9 @@ class _Reading:
         mapping = self._mapping
         if mapping.whole_files or not steps:
             return None
-        meanings = dict(mapping.ends) | ({mapping.id: "id"} if mapping.id is not None else {})
+        meanings: dict[str, Meaning] = dict(mapping.ends)
+        if mapping.id is not None:
+            meanings[mapping.id] = "id"
         tree = self._tree(leaves.unit.files[""])
         prefix = f"{leaves.unit.group}/" if leaves.unit.group else ""
         marks: dict[str, MarkArray] = {}
@@ -215,13 +217,13 @@ class _Reading:
             if leaf.field.kind == "text" and name in meanings and leaf.rows == steps:
                 rows: Any = tree.read(prefix + name, 0, steps)
                 marks[name] = MarkArray.of(np.array(rows.strings()))
-            elif known and leaf.field.kind == "array" and leaf.field.dtype.kind in NUMBERS and len(leaf.field.shape) < 2:
+            elif (
+                known and leaf.field.kind == "array" and leaf.field.dtype.kind in NUMBERS and len(leaf.field.shape) < 2
+            ):
                 shape = (leaf.rows, *leaf.field.shape)
                 marks[name] = MarkArray(shape, leaf.field.dtype, partial(tree.read, prefix + name))
         check_meanings(meanings, leaves.leaves)
-        ends = find_ends(
-            marks, steps, path=str(leaves.unit), meanings=meanings, lengths=self._lengths_of(leaves.unit)
-        )
+        ends = find_ends(marks, steps, path=str(leaves.unit), meanings=meanings, lengths=self._lengths_of(leaves.unit))
         self._left_out += [replace(entry, where=f"{leaves.unit}: {entry.where}") for entry in ends.left_out]
         return ends if ends.sentence or ends.consumed else None
 
@@ -246,10 +248,10 @@ class _Reading:
     ) -> Align | None:
         """What the rows of a column are. A column that was asked for has to be something; others are left out."""
         rule = self._rules[name]
-        possible: list[Align] = ["step", "boundary", "episode"] if rule.align is None else [rule.align]
+        possible: Sequence[Align] = ALIGNS if rule.align is None else (rule.align,)
         for i, each in enumerate(units):
             fitting = list(alignments(each.leaf.rows, steps[i], episodes[i]))
-            left = [align for align in possible if align in fitting]
+            left: list[Align] = [align for align in possible if align in fitting]
             if left:
                 possible = left
                 continue
@@ -264,7 +266,9 @@ class _Reading:
                 where = f"{self._units[i]}: {', '.join(each.names)}"
                 self._left_out.append(LeftOut("array", where, "other-length", message))
                 return None
-            raise FormatError(f"{message} in the column {name!r}", path=str(self._units[i]), where=", ".join(each.names))
+            raise FormatError(
+                f"{message} in the column {name!r}", path=str(self._units[i]), where=", ".join(each.names)
+            )
         return possible[0]
 
     def _flags(self) -> dict[str, BoolArray]:
@@ -286,12 +290,13 @@ class _Reading:
 
     def _account(self, columns: Mapping[str, MappedColumn]) -> Account:
         """What became of each array and file. Arrays of one name in many units are one entry."""
-        used = {(column.rule.files or "", array) for column in columns.values() for names in column.names for array in names}
+        own = [column for column in columns.values() if column.rule.files is None]
+        used = {array for column in own for names in column.names for array in names}
         unused: Counter[str] = Counter()
         for leaves, ends in zip(self._leaves, self._ends, strict=True):
             consumed = frozenset[str]() if ends is None else ends.consumed
             for name in leaves.leaves:
-                if ("", name) not in used and name not in consumed and not self._mapping.leaves_out(name):
+                if name not in used and name not in consumed and not self._mapping.leaves_out(name):
                     unused[name] += 1
         said = {entry.where.rpartition(": ")[2] for entry in self._left_out}
         message = "no column has it; name one for it under `columns`, or put it into `leave_out`"
@@ -304,9 +309,8 @@ class _Reading:
             if not self._mapping.leaves_out(entry.where)
         ]
         renamed = {names[0]: name for name, column in columns.items() if (names := column.names[0])[0] != name}
-        sentences = dict.fromkeys("each file is an episode" if ends is None else ends.sentence for ends in self._ends)
-        if self._mapping.group is not None:
-            sentences = dict.fromkeys([f"each group {self._mapping.group} is an episode", *sentences])
+        one = "file" if self._mapping.group is None else f"group {self._mapping.group}"
+        sentences = dict.fromkeys(f"each {one} is an episode" if ends is None else ends.sentence for ends in self._ends)
         return Account((*self._left_out, *entries), renamed, "; ".join(each for each in sentences if each))
 
     def _digest(self, spec: Spec, offsets: IntArray) -> str:

@@ -43,9 +43,8 @@ class NpyTree(Tree):
         with parsing(self.path):
             return held_of(map_array(self.path))
 
-    @cached_property
-    def leaves(self) -> Mapping[str, Leaf]:
-        """The array, by the name of the file."""
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return the array, by the name of the file."""
         held = self._array
         return {} if held is None else {self.path.stem: Leaf(len(held.rows), held.field)}
 
@@ -94,9 +93,8 @@ class NpzTree(Tree):
         leaves |= {name: Leaf(len(held.rows), held.field) for name, held in objects.items()}
         return leaves, values, left_out, objects
 
-    @property
-    def leaves(self) -> Mapping[str, Leaf]:
-        """The arrays by name."""
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return the arrays by name."""
         return self._content[0]
 
     @property
@@ -142,7 +140,9 @@ class SafetensorsTree(HeldTree):
             if not 8 + size <= begin <= end <= len(raw) or end - begin != math.prod(shape) * dtype.itemsize:
                 message = f"expected {math.prod(shape) * dtype.itemsize} bytes in the file, got {begin}:{end}"
                 raise FormatError(message, path=self.path, where=name)
-            array = np.frombuffer(raw[begin:end].tobytes(), dtype) if begin % dtype.itemsize else raw[begin:end].view(dtype)
+            array = (
+                np.frombuffer(raw[begin:end].tobytes(), dtype) if begin % dtype.itemsize else raw[begin:end].view(dtype)
+            )
             if shape:
                 arrays[name] = Held.numbers(array.reshape(shape))
             else:
@@ -177,9 +177,8 @@ class Hdf5Tree(Tree):
                 datasets[name] = dataset
         return datasets, values, left_out
 
-    @cached_property
-    def leaves(self) -> Mapping[str, Leaf]:
-        """The datasets by path."""
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return the datasets by path."""
         found: dict[str, Leaf] = {}
         for name, dataset in self._found[0].items():
             field = _row_field(dataset)
@@ -258,9 +257,8 @@ class ZarrTree(Tree):
         super().__init__(path)
         self._group = ZarrGroup(path, Cache(0))
 
-    @cached_property
-    def leaves(self) -> Mapping[str, Leaf]:
-        """The arrays by path."""
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return the arrays by path."""
         found: dict[str, Leaf] = {}
         for name in self._group.arrays(""):
             array = self._group.array(name)

@@ -53,10 +53,14 @@ class Tree(ABC):
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    @property
-    @abstractmethod
+    @cached_property
     def leaves(self) -> Mapping[str, Leaf]:
         """The arrays by path, with `/` between the names of groups. Cost: headers, or the whole file."""
+        return self.find_leaves()
+
+    @abstractmethod
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return the arrays by path."""
 
     @abstractmethod
     def read(self, name: str, start: int, stop: int) -> Array:
@@ -128,9 +132,8 @@ class HeldTree(Tree):
         """What the file holds."""
         return self.load()
 
-    @cached_property
-    def leaves(self) -> Mapping[str, Leaf]:
-        """What the arrays are."""
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return what the arrays are."""
         arrays = self.content.arrays
         return {name: Leaf(len(held.rows), held.field, guessed=self.guesses) for name, held in arrays.items()}
 
@@ -224,16 +227,22 @@ def _held_rows(rows: list[Any]) -> Held | None:
         return Held.text(rows)
     if all(isinstance(row, bytes) for row in rows):
         return Held.ragged(Ragged.from_bytes(rows))
+    if all(row is None for row in rows):
+        return None
     try:
-        arrays = [np.asarray(np.nan if row is None else row) for row in rows]
+        return _numbers([np.asarray(np.nan if row is None else row) for row in rows])
     except (ValueError, TypeError, OverflowError):  # lists of lists of different lengths
         return None
-    if any(array.dtype.kind not in NUMBERS for array in arrays if array.size) or all(row is None for row in rows):
+
+
+def _numbers(rows: list[AnyArray]) -> Held | None:
+    """Rows of numbers of one shape, or whose first axes differ."""
+    full = [row for row in rows if row.size]
+    if any(row.dtype.kind not in NUMBERS for row in full):
         return None
-    if len({array.shape for array in arrays}) == 1:
-        return Held.numbers(np.stack(arrays))
-    full = [array for array in arrays if array.size]
-    if all(array.ndim for array in arrays) and len({array.shape[1:] for array in full}) == 1:
+    if len({row.shape for row in rows}) == 1:
+        return Held.numbers(np.stack(rows))
+    if all(row.ndim for row in rows) and len({row.shape[1:] for row in full}) == 1:
         empty = full[0][:0]
-        return Held.ragged(Ragged.from_rows([a if a.size else empty for a in arrays], np.result_type(*full)))
+        return Held.ragged(Ragged.from_rows([row if row.size else empty for row in rows], np.result_type(*full)))
     return None

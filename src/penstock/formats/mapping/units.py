@@ -78,7 +78,7 @@ def found_files(root: Path, mapping: EpisodeMapping) -> FoundFiles:
     shared = {key: [name for name in main.names if name in Pattern(text).names] for key, text in patterns.items()}
     for texts, chosen in _by_texts(main, main, names).items():
         for name in chosen:
-            files = {"": (root / name,)}
+            files: dict[str, tuple[Path, ...]] = {"": (root / name,)}
             used.add(name)
             for key, table in others.items():
                 mine = table.get(tuple(pair for pair in texts if pair[0] in shared[key]))
