@@ -157,7 +157,7 @@ class MappedColumn:
             return rows
         numbers = [part for part in parts if not isinstance(part, Ragged)]
         stacked: AnyArray = numbers[0] if len(numbers) == 1 else np.stack([each.reshape(-1) for each in numbers], 1)
-        return np.ascontiguousarray(stacked, self.field.dtype).reshape(-1, *self.field.shape)
+        return np.ascontiguousarray(stacked, self.field.dtype).reshape(stop - start, *self.field.shape)
 
 
 def column_field(name: str, rule: ColumnRule, units: Sequence[UnitRows], places: Sequence[Unit]) -> Field:

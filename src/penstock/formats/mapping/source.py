@@ -42,6 +42,7 @@ from penstock.formats.mapping.units import Unit, found_files, grouped, names_bel
 from penstock.kernels.rows import RowMap
 
 CACHE_BYTES = 256 << 20
+TELLING: tuple[Meaning, ...] = ("termination", "truncation", "done", "not done", "mask")  # how an episode ended
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -133,6 +134,7 @@ class _Reading:
         self._leaves = [self._leaves_of(unit) for unit in self._units]
         self._rules = self._named_rules()
         self._ends: list[EpisodeEnds | None] = []
+        self._tells_ends = True  # whether a mark says of each episode whether it terminated
 
     def _grouped(self, unit: Unit) -> list[Unit]:
         if self._mapping.group is None:
@@ -223,6 +225,7 @@ class _Reading:
                 shape = (leaf.rows, *leaf.field.shape)
                 marks[name] = MarkArray(shape, leaf.field.dtype, partial(tree.read, prefix + name))
         check_meanings(meanings, leaves.leaves)
+        self._tells_ends &= any(meaning_of(name, meanings) in TELLING for name in marks)
         ends = find_ends(marks, steps, path=str(leaves.unit), meanings=meanings, lengths=self._lengths_of(leaves.unit))
         self._left_out += [replace(entry, where=f"{leaves.unit}: {entry.where}") for entry in ends.left_out]
         return ends if ends.sentence or ends.consumed else None
@@ -274,7 +277,7 @@ class _Reading:
     def _flags(self) -> dict[str, BoolArray]:
         """Terminations and truncations of all steps, where a mark says how episodes end."""
         known = [ends for ends in self._ends if ends is not None]
-        if len(known) < len(self._ends) or not known:
+        if len(known) < len(self._ends) or not self._tells_ends:
             return {}
         return {
             "terminations": np.concatenate([ends.terminations for ends in known]),
