@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from typing_extensions import Unpack
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 
 class _LoaderOptions(TypedDict, total=False):
-    """Arguments of `loader` by name, for type checkers."""
+    """Arguments of `loader` whose type does not decide the type of a batch. `Loader` has their defaults."""
 
+    float32: bool
+    rename: Mapping[str, str] | None
     device: str | torch.device | None
     pin: bool | None
     sharding: jax.sharding.Sharding | None
@@ -46,6 +48,7 @@ class Loadable:
         batch_size: int | Batches | None = None,
         *,
         output: Literal["numpy"] = ...,
+        layout: None = ...,
         **options: Unpack[_LoaderOptions],
     ) -> penstock.Loader: ...
     @overload
@@ -53,7 +56,8 @@ class Loadable:
         self,
         batch_size: int | Batches | None = None,
         *,
-        output: Literal["torch", "jax"] | Callable[[Any], Any],
+        output: Literal["numpy", "torch", "jax"] | Callable[[Any], Any] = ...,
+        layout: str | Sequence[str] | Callable[[Any], Any] | None = ...,
         **options: Unpack[_LoaderOptions],
     ) -> penstock.Loader[Any]: ...
     def loader(
@@ -61,16 +65,8 @@ class Loadable:
         batch_size: int | Batches | None = None,
         *,
         output: Literal["numpy", "torch", "jax"] | Callable[[Any], Any] = "numpy",
-        device: str | torch.device | None = None,
-        pin: bool | None = None,
-        sharding: jax.sharding.Sharding | None = None,
-        drop_last: bool = False,
-        rank: int | None = None,
-        world: int | None = None,
-        threads: int | None = None,
-        prefetch: int | None = None,
-        memory: int | None = None,
-        allow_empty: bool = False,
+        layout: str | Sequence[str] | Callable[[Any], Any] | None = None,
+        **options: Unpack[_LoaderOptions],
     ) -> penstock.Loader[Any]:
         """Return a loader: an iterable over batches, with prefetching and exact resume. See `Loader`.
 
@@ -81,6 +77,13 @@ class Loadable:
             output: What a batch is. `"numpy"`: a `Batch` of arrays. `"torch"`: nested dicts of tensors, and `"jax"`:
                 nested dicts of JAX arrays, both made one batch ahead of the consumer. A function is called with each
                 `Batch`, in order and one batch ahead, and its results are the batches. The default is `"numpy"`.
+            layout: What the arrays of a batch are called, and their order. The name of a layout of
+                `penstock.loading.layout.LAYOUTS`, such as `"sb3"`; names of columns, for a tuple in this order; or a
+                function that is called with each `Batch` and returns columns, or a nested dict or tuple of arrays. It
+                comes after `float32` and `rename`, and before tensors are made. The default is None: the columns.
+            float32: Whether to convert float64 columns to float32. Other dtypes stay. The default is False.
+            rename: New name of a column, or of all columns below a prefix such as `"observations"`, by its name. The
+                default is None: names stay.
             device: Device to copy tensors to, for `"torch"`. The default is None: no copy.
             pin: Whether to copy tensors through reused page-locked memory, in the order of the current stream. The
                 default is True for CUDA devices and False otherwise.
@@ -108,6 +111,7 @@ class Loadable:
         Raises:
             PlanError: An argument is impossible, or the dataset has no batch. The message has the reason. A stream
                 without samples raises at its end.
+            ArgumentError: There is no such layout.
             MissingExtraError: The library of `output` is not installed.
 
         Example:
@@ -117,20 +121,8 @@ class Loadable:
             [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
             >>> [batch["rewards"].sum().item() for batch in steps.loader(batch_size=3, output="torch")]
             [3.0, 12.0]
+            >>> next(iter(steps.loader(batch_size=3, float32=True, rename={"rewards": "r"})))
+            Columns(r: float32[3])
         """
         loaded: Any = self
-        return penstock.Loader(
-            loaded,
-            batch_size,
-            output=output,
-            device=device,
-            pin=pin,
-            sharding=sharding,
-            drop_last=drop_last,
-            rank=rank,
-            world=world,
-            threads=threads,
-            prefetch=prefetch,
-            memory=memory,
-            allow_empty=allow_empty,
-        )
+        return penstock.Loader(loaded, batch_size, output=output, layout=layout, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, overload
 
 from typing_extensions import TypeVar
@@ -19,11 +19,13 @@ from penstock.loading.block_source import BlockSource
 from penstock.loading.cursor import Changed, Cursor, Grown, Skippable
 from penstock.loading.engine import LoaderIterator, LoaderStats
 from penstock.loading.explain import Explanation, explain
+from penstock.loading.layout import Arrange, Layout
 from penstock.loading.output import Output, as_it_is, hand_over_of
 from penstock.loading.pipeline_source import BatchPipeline, LiveExplanation, PipelineSource, TicketReader
 from penstock.loading.position_source import PositionSource
 from penstock.loading.ranks import Ranks, check_ranks, ranks
 from penstock.loading.ticket import Batch, Ticket
+from penstock.loading.uses import Uses, uses
 from penstock.loading.why import Why, why
 from penstock.plan.batched import BatchedPlan, Batches, check_unplanned
 
@@ -56,6 +58,9 @@ class Loader(Generic[T]):
             method `loader` describes the other arguments in full.
         batch_size: Samples of a batch over all ranks, or a plan of batches.
         output: `"numpy"`, `"torch"`, `"jax"`, or a function of a batch. The default is `"numpy"`.
+        layout: Name of a layout, names of columns for a tuple, or a function of a batch.
+        float32: Whether to convert float64 columns to float32. The default is False.
+        rename: New names of columns by their names.
         device: Device to copy tensors to.
         pin: Whether to copy tensors through page-locked memory.
         sharding: Sharding of JAX arrays.
@@ -98,6 +103,9 @@ class Loader(Generic[T]):
         batch_size: int | Batches | None = None,
         *,
         output: Output = "numpy",
+        layout: str | Sequence[str] | Arrange | None = None,
+        float32: bool = False,
+        rename: Mapping[str, str] | None = None,
         device: str | torch.device | None = None,
         pin: bool | None = None,
         sharding: jax.sharding.Sharding | None = None,
@@ -120,7 +128,8 @@ class Loader(Generic[T]):
             self._limits = PrefetchLimits(threads, jobs, self._limits.memory, most)
         if sharding is not None:
             _require_even(source, shares)
-        self._hand_over: Callable[[Batch], T] = hand_over_of(output, device, pin, sharding)
+        arranged = None if layout is None and not float32 and not rename else Layout(layout, float32, rename)
+        self._hand_over: Callable[[Batch], T] = hand_over_of(output, device, pin, sharding, arranged)
         self._ahead = 0 if self._hand_over is as_it_is else 1
         self._metrics = Metrics()
         self._cursor = Cursor(source, allow_empty=allow_empty)
@@ -337,6 +346,51 @@ class Loader(Generic[T]):
             return given.pipeline.why(parsed, column)
         source = self._cursor.owner(parsed)
         return why(source.dataset, parsed, source.skips, column)
+
+    def uses(
+        self,
+        episodes: int | Sequence[int],
+        source: int | None = None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> Uses:
+        """Return the batches that had some episodes so far, and those that will have them: the inverse of `why`.
+
+        It is arithmetic: nothing is logged, read, or changed. Positions before the position of the loader were given,
+        except of epochs that were left early. A run over data that has grown meanwhile is counted in its present order.
+
+        Cost: proportional to the uses, for most orders. An order of sorted batches or packs also plans each window with
+        a use. Random draws, goals drawn from all episodes, and transforms of yours without an `inverse` look at each
+        position.
+
+        Args:
+            episodes: Number of an episode in its source, as `why` has it, or several.
+            source: Number of the source. Required if there are several. The default is None: the only one.
+            since: First position to look at. The default is None: the beginning of the run, with the mixes that it had
+                before.
+            until: Position after the last one. The default is None: the end of the epoch under way; of an endless
+                dataset, the position of the loader.
+
+        Returns:
+            A line for each sample, with its batch, row, rank and ticket. `print` shows it as a table.
+
+        Raises:
+            PlanError: The dataset is not a `MapDataset`, or there is no such source or episode.
+            ArgumentError: `episodes` is something else.
+            StateError: The run had a mix before whose parts have changed.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+            >>> uses = data.steps().shuffle(seed=0).loader(batch_size=2).uses(0, until=10)
+            >>> np.asarray(uses.table["epoch"]).tolist(), len(set(uses.tickets)) <= 4
+            ([0, 0, 1, 1], True)
+        """
+        feed, state = self._cursor.current()
+        if not isinstance(feed, PositionSource):
+            raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
+        return uses(feed, int(state["position"]), episodes, source, since, until)
 
     def show(self, batches: int = 16, *, position: int | None = None) -> PlanPicture:
         """Show what the loader will serve, before it serves it: batches, layout, mixing, shares of a mix.

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import PlanError
+from penstock.loading.layout import ArrangedOutput, Layout
 from penstock.loading.ticket import Batch
 
 if TYPE_CHECKING:
     import jax
     import torch
 
-Output = Literal["numpy", "torch", "jax"] | Callable[[Batch], Any]
+Output = Literal["numpy", "torch", "jax"] | Callable[[Any], Any]
 
 
 def as_it_is(batch: Batch) -> Batch:
@@ -26,6 +27,7 @@ def hand_over_of(
     device: str | torch.device | None,
     pin: bool | None,
     sharding: jax.sharding.Sharding | None,
+    layout: Layout | None,
 ) -> Callable[[Batch], Any]:
     """Return the function that each batch goes through. The library of an output is imported here."""
     if output != "torch" and (device is not None or pin is not None):
@@ -33,11 +35,13 @@ def hand_over_of(
     if output != "jax" and sharding is not None:
         raise PlanError(f'expected a sharding with output="jax" alone, got one with {output!r}')
     if callable(output):
-        return output
+        return output if layout is None else lambda batch: output(layout(batch))
+    if output == "numpy":
+        return layout or as_it_is
     if output == "torch":
-        return importlib.import_module("penstock.loading.torch").TorchOutput(device, pin)
-    if output == "jax":
-        return importlib.import_module("penstock.loading.jax").JaxOutput(sharding)
-    if output != "numpy":
+        made = importlib.import_module("penstock.loading.torch").TorchOutput(device, pin)
+    elif output == "jax":
+        made = importlib.import_module("penstock.loading.jax").JaxOutput(sharding)
+    else:
         raise PlanError(f'expected the output "numpy", "torch" or "jax", or a function of a batch, got {output!r}')
-    return as_it_is
+    return made if layout is None else ArrangedOutput(layout, made)
