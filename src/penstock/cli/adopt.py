@@ -12,6 +12,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from penstock.cli.info import render, summarise
+from penstock.cli.show import Json, print_json
 from penstock.cli.sketched import sketch_table
 from penstock.data.located import DatasetFiles, LocatedData
 from penstock.errors import UnknownFormatError
@@ -28,15 +29,16 @@ def adopt(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The file; by default penstock.toml in the folder.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
-    """Make files that no format knows a dataset, in place: guess a mapping, show it, and write it to a file.
+    """Guess and write the mapping that makes your files a dataset.
 
     The file says which files are episodes and which of their arrays are which columns. Edit it where the guess is
-    wrong. Nothing is converted or copied.
+    wrong. Nothing is converted or copied. With --json, nothing is asked, and --yes alone writes the file.
 
     Example: penstock adopt ./my_runs --yes
     """
-    console = Console()
+    console = Console(quiet=as_json)
     if not location.exists():
         raise nothing_at(location)
     sketch = Sketch.of(location)
@@ -49,8 +51,12 @@ def adopt(
         lengths = np.diff(source.offsets)
         console.print(render(summarise(located, source, lengths, None), lengths, None))
     target = sketch.target if out is None else out
-    if not yes and not typer.confirm(f"Write the mapping to {target}?"):
+    if not yes and not as_json and not typer.confirm(f"Write the mapping to {target}?"):
         raise typer.Exit(1)
-    sketch.write(target)
+    if yes or not as_json:
+        sketch.write(target)
+    if as_json:
+        print_json({"mapping": sketch.guess.to_json(), "written": str(target) if yes else None})
+        return
     place = location if target == sketch.target and location.is_dir() else target
     Console(soft_wrap=True).print(Text(f"wrote {target}; penstock.open({str(place)!r}) opens it"))

@@ -61,8 +61,8 @@ def info(
         with collected_damage():  # the account has a table, which also says what is unfinished
             located, dataset = opened(location, opening, source, stores, allow_unfinished=True)
     except UnknownFormatError:
-        if Path(location).exists() and not as_json:
-            Console().print(sketch_table(Sketch.of(Path(location))))
+        if Path(location).exists() and not as_json and (sketch := Sketch.of(Path(location))).looks:
+            Console().print(sketch_table(sketch))
         raise
     with dataset:
         lengths, returns = np.diff(dataset.offsets), episode_returns(dataset)

@@ -63,7 +63,7 @@ COMMANDS = {
     ),
     "adopt": (
         "penstock.cli.adopt:adopt",
-        "Make files that no format knows a dataset: guess a mapping, show it, and write it to a file.",
+        "Guess and write the mapping that makes your files a dataset.",
     ),
     "formats": ("penstock.cli.formats:formats", "List the formats, and whether each can write, append and check."),
     "why": ("penstock.cli.why:why", "Show the episodes, files and rows of a batch, from its ticket."),

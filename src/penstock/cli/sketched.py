@@ -1,4 +1,4 @@
-"""What is at a path that no format knows, as a table."""
+"""Files and arrays at a path that no format knows, as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of a mapping: which arrays of each unit they are, how many rows these have, and what a row is."""
+"""Columns of a mapping: which arrays of each unit they are, how many rows these have, and the type of a row."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def expanded(rules: Mapping[str, ColumnRule], leaves: Mapping[str, Leaf], unit: 
 
 @dataclass(frozen=True, eq=False)
 class MappedColumn:
-    """A column: what a row is, the arrays of each unit, and the blocks in which these are decoded."""
+    """A column: its field, the arrays of each unit, and the blocks in which these are decoded."""
 
     name: str
     field: Field
@@ -148,7 +148,8 @@ class MappedColumn:
 
     def decoded(self, block: int, tree: Tree, prefix: str) -> Array:
         """Return the rows of a block, from the tree of its unit."""
-        unit, start, stop = int(self.unit[block]), int(self.start[block]), int(self.stop[block])
+        unit = int(self.unit[block])
+        start, stop = int(self.start[block]), int(self.stop[block])
         parts = [tree.read(prefix + name, start, stop) for name in self.names[unit]]
         if self.field.ragged:
             rows = parts[0]
@@ -161,7 +162,7 @@ class MappedColumn:
 
 
 def column_field(name: str, rule: ColumnRule, units: Sequence[UnitRows], places: Sequence[Unit]) -> Field:
-    """Return what a row of a column is in all units. Raises `FormatError` with the first unit that differs."""
+    """Return the field of a column in all units. Raises `FormatError` with the first unit that differs."""
     first = units[0].leaf
     dtype = first.field.dtype
     for rows, place in zip(units, places, strict=True):

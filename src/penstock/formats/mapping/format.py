@@ -1,4 +1,4 @@
-"""The format of data that nobody standardised: a mapping, next to the data or given when they are opened."""
+"""The format of data without a standard: a mapping, next to the data or given when they are opened."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from penstock.core.narrowing import is_mapping
 from penstock.errors import ArgumentError
+from penstock.files.remote import open_file
 from penstock.formats.base.format import Format
 from penstock.formats.mapping.rules import NAME, VERSION, EpisodeMapping
 from penstock.formats.mapping.sketch import Sketch
@@ -71,5 +72,5 @@ def _mapping_at(path: Path) -> Path | None:
         return inside if inside.is_file() else None
     if path.suffix != ".toml":
         return None
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return path if VERSION.encode() in file.read(1 << 16) else None

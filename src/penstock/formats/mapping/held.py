@@ -106,7 +106,7 @@ class JsonTree(HeldTree):
 
 
 def _lines(path: Path) -> Iterator[Any]:
-    """The values of the lines that are not empty; a line ends with a newline alone, whatever text within has."""
+    """The values of the lines that are not empty. Only a newline ends a line: JSON may hold other ends of lines."""
     with read_in_order(path) as file:
         for number, line in enumerate(file, 1):
             if line.strip():

@@ -28,7 +28,7 @@ class ImagesTree(Tree):
         self._paths = paths
 
     def find_leaves(self) -> Mapping[str, Leaf]:
-        """Return one array of all images, whose size is that of the first."""
+        """Return one array of all images, which have the size of the first."""
         with parsing(self.path):
             first = decode(read_bytes(self.path))
         return {FRAMES: Leaf(len(self._paths), Field(first.dtype, first.shape), block=1)}

@@ -79,8 +79,8 @@ class ColumnRule:
     """Where the rows of a column are.
 
     `arrays`: path of an array in the file, a pattern, or several arrays of one number a row, which become one row.
-    `files`: a pattern of files, for arrays that are not in the episode's own file; names are those of the mapping's
-    `files`. `align`, `dtype`, `unit`: what the rows are, where the file does not say or says something else.
+    `files`: a pattern of files, for arrays that are not in the episode's own file; names are the names of the mapping's
+    `files`. `align`, `dtype`, `unit`: of the rows, where the file does not say or says something else.
     """
 
     arrays: tuple[str, ...] = ()
@@ -130,8 +130,9 @@ class EpisodeMapping:
     so. The texts of its names are metadata of the episode. None: all files of the kind that the folder has.
     `group`: pattern of groups in each file, each an episode. `id`: the array whose value changes between episodes.
     `ends`: what arrays mark, as `{"flag": "end"}`. `lengths`: steps of each episode. `whole_files`: each file is one
-    episode, whatever its arrays mark. `columns`: a rule for each column; None: every array, by its name. `leave_out`:
-    patterns of arrays and files that are not wanted. `rate`: steps a second. `csv`: how text is divided into cells.
+    episode, and its arrays mark no ends. `columns`: a rule for each column; None: every array, by its name.
+    `leave_out`: patterns of arrays and files that are not wanted. `rate`: steps a second. `csv`: how text is
+    divided into cells.
     """
 
     files: str | None = None

@@ -1,4 +1,4 @@
-"""A look at data that no format knows: what is in the first files, and a guess of the mapping that opens them."""
+"""A look at data that no format knows: the arrays of the first files, and a guess of the mapping that opens them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LETTERS = "nmkabcdefgh"
 
 @dataclass(frozen=True)
 class Look:
-    """What was found in one file: its arrays, or why it cannot be read."""
+    """The arrays of one file, or the reason why it cannot be read."""
 
     name: str
     leaves: Mapping[str, Leaf]
@@ -47,7 +47,7 @@ class Look:
         return f"{self.name} has {listed or 'no arrays'}{more}"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return names and types of the arrays; of groups that are alike, those of the first."""
+        """Return names and types of the arrays; groups that are alike are shown once."""
         listed = [(name, str(leaf)) for name, leaf in self.leaves.items()]
         if (group := _group_in(self.leaves)) is None:
             return listed
@@ -59,7 +59,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Sketch:
-    """What is at a path that no format knows."""
+    """Files and arrays at a path that no format knows."""
 
     path: Path
     names: Sequence[str]
@@ -88,7 +88,7 @@ class Sketch:
 
     @property
     def contents(self) -> str:
-        """Sentences: how many files of which kinds, and what is in the first."""
+        """Sentences: how many files of which kinds, and the arrays of the first."""
         if not self.names:
             return "the folder is empty"
         counts = ", ".join(f"{n} {kind}" for kind, n in list(self.kinds.items())[:6])

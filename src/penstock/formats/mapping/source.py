@@ -127,7 +127,8 @@ class _Reading:
     """One reading of all headers: units, columns, ends of episodes, and what is left out."""
 
     def __init__(self, path: Path, mapping: EpisodeMapping, tree: Any) -> None:
-        self._path, self._mapping, self._tree = path, mapping, tree
+        self._path, self._mapping = path, mapping
+        self._tree = tree
         self._found = found_files(path, mapping)
         self._left_out = list(self._found.left_out)
         self._units = [part for unit in self._found.units for part in self._grouped(unit)]
@@ -148,8 +149,10 @@ class _Reading:
     def _named_rules(self) -> dict[str, ColumnRule]:
         """The rule of each column; without any, each array of the first unit is one."""
         leaves, unit = self._leaves[0].leaves, self._units[0]
-        if self._mapping.columns is not None:
-            return expanded(self._mapping.columns, leaves, unit)
+        if (given := self._mapping.columns) is not None:
+            main = self._mapping.files
+            own = {name: replace(rule, files=None) for name, rule in given.items() if rule.files == main}
+            return expanded({**given, **own}, leaves, unit)
         rules: dict[str, ColumnRule] = {}
         for name in leaves:
             if not self._mapping.leaves_out(name):
@@ -249,7 +252,7 @@ class _Reading:
     def _align(
         self, name: str, units: Sequence[UnitRows], steps: Sequence[int], episodes: Sequence[int]
     ) -> Align | None:
-        """What the rows of a column are. A column that was asked for has to be something; others are left out."""
+        """The alignment of a column. A column that was asked for must have one; others are left out."""
         rule = self._rules[name]
         possible: Sequence[Align] = ALIGNS if rule.align is None else (rule.align,)
         for i, each in enumerate(units):

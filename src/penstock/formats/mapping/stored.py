@@ -214,7 +214,7 @@ class Hdf5Tree(Tree):
 
 
 def _row_field(dataset: Dataset) -> Field | None:
-    """What a row is; None for datasets that are neither numbers nor text."""
+    """The field of the rows; None for datasets that are neither numbers nor text."""
     if dataset.kind in ("string", "vlen_string"):
         return TEXT if len(dataset.shape) == 1 else None
     if dataset.dtype.kind not in NUMBERS or dataset.dtype.names:

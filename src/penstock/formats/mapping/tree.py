@@ -29,7 +29,7 @@ DEEPEST = 32  # levels of nested values
 
 @dataclass(frozen=True)
 class Leaf:
-    """An array of a file: its number of rows, what a row is, and how many rows are decoded together (0: all).
+    """An array of a file: its number of rows, the field of a row, and how many rows are decoded together (0: all).
 
     `guessed` says that text was read as numbers, so that another file may have a wider type.
     """
@@ -78,7 +78,7 @@ class Tree(ABC):
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """What is in the file and is no leaf."""
+        """Parts of the file that are no leaf."""
         return ()
 
     @property
@@ -88,7 +88,7 @@ class Tree(ABC):
 
 
 class Held(NamedTuple):
-    """Rows in memory, and what they are."""
+    """Rows in memory, and their field."""
 
     field: Field
     rows: Array
@@ -111,7 +111,7 @@ class Held(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a file holds: arrays, single values, and what is neither."""
+    """The content of a file: arrays, single values, and parts that are neither."""
 
     arrays: Mapping[str, Held]
     values: Mapping[str, Any]
@@ -129,11 +129,11 @@ class HeldTree(Tree):
 
     @cached_property
     def content(self) -> Content:
-        """What the file holds."""
+        """The content of the file."""
         return self.load()
 
     def find_leaves(self) -> Mapping[str, Leaf]:
-        """Return what the arrays are."""
+        """Return a leaf for each array."""
         arrays = self.content.arrays
         return {name: Leaf(len(held.rows), held.field, guessed=self.guesses) for name, held in arrays.items()}
 
@@ -153,7 +153,7 @@ class HeldTree(Tree):
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """What is neither an array nor a value."""
+        """Parts that are neither an array nor a value."""
         return self.content.left_out
 
 

@@ -62,7 +62,7 @@ def _below(folder: Path, prefix: str, depth: int) -> Iterator[str]:
 def found_files(root: Path, mapping: EpisodeMapping) -> FoundFiles:
     """Return the units of a mapping at a path, in natural order of their files.
 
-    Raises `FormatError` where a pattern matches nothing, with what is there instead.
+    Raises `FormatError` where a pattern matches nothing, with the files instead.
     """
     if root.is_file() or root.suffix.lower() == ".zarr":
         return FoundFiles([Unit({}, {"": (root,)})], [])
