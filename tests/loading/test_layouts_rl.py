@@ -141,7 +141,7 @@ def test_layouts_refuse_what_they_cannot_express(layout):
     with pytest.raises(SpecError, match=r"without \['next_observations'\].*transitions\(\)"):
         data.steps().loader(4, layout=layout).peek()
     stacks = {"observations": (-1, 1), "next_observations": ("observations", 0, 2)}
-    with pytest.raises(SpecError, match="one number of|a vector of"):
+    with pytest.raises(SpecError, match=r"one number of|a vector of"):
         data.windows(4, columns=stacks).loader(4, layout=layout).peek()
     if layout != "sb3":
         with pytest.raises(SpecError, match="n-step"):

@@ -241,6 +241,7 @@ class MapDataset(OtherNames, Loadable):
         episode: str | None = "episodes",
         source: str | None = None,
         of: str | None = None,
+        padding: int = -1,
     ) -> MapDataset:
         """Add outputs with the step, episode and source of every row. See `penstock.plan.RowNumbers`.
 
@@ -249,13 +250,14 @@ class MapDataset(OtherNames, Loadable):
             episode: Name of the output with episode numbers, or None. The default is `"episodes"`.
             source: Name of the output with source numbers, or None. The default is None.
             of: Output whose rows are numbered. The default is None: the first one with rows of steps or observations.
+            padding: Number of padding. 0 suits `torch.nn.Embedding`, which takes no negative number. The default is -1.
 
         Returns:
-            The same samples with int32 outputs `[n, L]`, or `[n]` where a sample is one step. Padding is -1, or with
-            `pad="repeat"` the number of the row that is repeated.
+            The same samples with int32 outputs `[n, L]`, or `[n]` where a sample is one step. With `pad="repeat"`,
+            padding has the number of the row that is repeated.
 
         Raises:
-            PlanError: There is no such output, a name is taken, or no name is given.
+            PlanError: There is no such output, a name is taken, no name is given, or `padding` is no int32.
 
         Example:
             >>> import numpy as np, penstock
@@ -263,7 +265,7 @@ class MapDataset(OtherNames, Loadable):
             >>> data.steps().with_row_numbers()[:]["timesteps"].tolist()
             [0, 1, 0, 1, 2]
         """
-        return self.apply(RowNumbers(step, episode, source, of))
+        return self.apply(RowNumbers(step, episode, source, of, padding))
 
     def filter(
         self,
