@@ -69,7 +69,7 @@ def test_an_embedding_takes_timesteps() -> None:
 
 def test_the_first_output_with_steps_is_numbered() -> None:
     windows = dataset([5, 3]).windows(2, columns={"rows": (0, 4)}, pad="zero")
-    assert windows.with_row_numbers()[:]["timesteps"].shape == (9, 2)
+    assert windows.with_row_numbers()[:]["timesteps"].shape == (8, 2)
     assert windows.with_row_numbers(of="rows")[:]["timesteps"].shape == (8, 4)
     assert_numbered(windows.with_row_numbers(of="rows")[:])
 

@@ -32,8 +32,8 @@ class FlattenObservations:
 
     Example:
         >>> import numpy as np, penstock
-        >>> from penstock.spaces import Box, Dict, Discrete
-        >>> space = Dict({"arm": Box(np.zeros(2), np.ones(2), np.dtype("f4")), "mode": Discrete(3)})
+        >>> arm = penstock.spaces.Box(np.zeros(2), np.ones(2), np.dtype("f4"))
+        >>> space = penstock.spaces.Dict({"arm": arm, "mode": penstock.spaces.Discrete(3)})
         >>> columns = {"observations": {"arm": np.full((4, 2), 0.5, "f4"), "mode": np.array([2, 0, 1, 1])}}
         >>> steps = penstock.from_arrays(columns, lengths=[3]).steps()
         >>> steps.map(FlattenObservations(space))[:1]["observations"].tolist()

@@ -77,7 +77,7 @@ class Windows(SampleTransform):
         Every second step, with one row of padding at most:
 
         >>> data.apply(Windows(3, pad="repeat", pad_before=1, pad_after=0, frame_skip=2))[:2]["actions"].tolist()
-        [[0, 1, 3], [4, 4, 6]]
+        [[0, 1, 3], [4, 5, 7]]
     """
 
     length: int
