@@ -22,6 +22,7 @@ import penstock
 from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import planned_samples
+from penstock.data.planned_rows import planned_rows
 from penstock.errors import PlanError
 from penstock.plan.batched import BatchedPlan
 from tests.programs.generate import Generator
@@ -82,6 +83,7 @@ def check(node: Node, seed: int) -> None:
     assert lengths.tolist() == [len(real(flat[i])) for i in k]
     check_loading(node, again, rng)
     check_tickets(node, rng)
+    check_uses(node, again, rng)
     check_iteration(node, again, rng)
 
 
@@ -170,6 +172,69 @@ def check_tickets(node: Node, rng: Random) -> None:
         lines = zip(*(table[name].tolist() for name in ("source", "first_row", "rows")), strict=True)
         told = [value for source, first, rows in lines for value in bases[source][first : first + rows]]
         assert told == [value for record in records_of(batch) for value in real(record)]
+
+
+def check_uses(node: Node, again: Any, rng: Random) -> None:
+    """The uses of episodes are all samples with rows of them, in the batches, rows and ranks that give them."""
+    plan, world = node.data.plan, rng.randint(1, 3)
+    size = None if isinstance(plan, BatchedPlan) else rng.randint(world, 9)
+    end = plan.start(_first_full(node) + 1)
+    flat = node.sequence(0, end)
+    skipped = (lo := rng.randrange(end), rng.randint(lo, min(lo + 3, end)) if rng.random() < 0.4 else lo)
+
+    def loader(rank: int, size: int | None, world: int) -> Any:
+        made = again.loader(size, rank=rank, world=world, threads=0)
+        made.skip(skipped)
+        return made
+
+    if skipped[1] - skipped[0] == end:
+        return
+    shares = [list(loader(rank, size, world)) for rank in range(world)]
+    first, taken = loader(0, size, world), rng.randint(0, len(shares[0]))
+    for _ in zip(range(taken), first, strict=False):
+        pass
+    source = rng.randrange(len(node.data.sources))
+    episodes = [e for e in range(len(node.data.sources[source])) if rng.random() < 0.3]
+    mine, bare = samples_with(node, source, episodes, end)
+    told = first.uses(episodes, source, until=end)
+    lines = list(zip(*(told.table[name].tolist() for name in COLUMNS), told.tickets, strict=True))
+    positions = [line[0] for line in lines]
+    assert sorted({*positions} - bare) == sorted(mine - bare)
+    assert len(positions) == len({*positions})
+    for position, number, row, rank, given, is_skipped, ticket in lines:
+        assert is_skipped == (skipped[0] <= position < skipped[1]) == (ticket is None)
+        if ticket is not None:
+            share = shares[rank][number]
+            assert ticket == share.ticket
+            assert given == (number < taken)
+            place = row - rank * sum(each[number].n for each in shares) // world
+            assert key(records_of(share)[place]) == key(flat[position])
+    other = loader(0, None if size is None else rng.randint(1, 9), 1)
+    other.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    told = other.uses(episodes, source, until=end)
+    state = told.position
+    batches = {batch.ticket: batch for batch in other} if state < end else {}
+    for position, _, row, _, given, is_skipped, ticket in zip(
+        *(told.table[name].tolist() for name in COLUMNS), told.tickets, strict=True
+    ):
+        assert given == (position < state and not is_skipped)
+        if position >= state and not is_skipped:
+            assert key(records_of(batches[ticket])[row]) == key(flat[position])
+
+
+COLUMNS = ("position", "batch", "row", "rank", "given", "skipped")
+
+
+def samples_with(node: Node, source: int, episodes: list[int], end: int) -> tuple[set[int], set[int]]:
+    """The samples with a row of some episodes, and those without any row."""
+    samples, k = planned_samples(node.data), np.arange(end)
+    mine, bare = set[int](), set(range(end))
+    for number, selection in enumerate(samples.resolve(k)):
+        lines = planned_rows(samples, selection, number)
+        bare -= set(lines["sample"].tolist())
+        those = (lines["source"] == source) & np.isin(lines["episode"], episodes)
+        mine |= set(lines["sample"][those].tolist())
+    return mine, bare
 
 
 def check_iteration(node: Node, again: Any, rng: Random) -> None:

@@ -25,6 +25,7 @@ from penstock.loading.pipeline_source import BatchPipeline, LiveExplanation, Pip
 from penstock.loading.position_source import PositionSource
 from penstock.loading.ranks import Ranks, check_ranks, ranks
 from penstock.loading.ticket import Batch, Ticket
+from penstock.loading.uses import Uses, uses
 from penstock.loading.why import Why, why
 from penstock.plan.batched import BatchedPlan, Batches, check_unplanned
 
@@ -345,6 +346,51 @@ class Loader(Generic[T]):
             return given.pipeline.why(parsed, column)
         source = self._cursor.owner(parsed)
         return why(source.dataset, parsed, source.skips, column)
+
+    def uses(
+        self,
+        episodes: int | Sequence[int],
+        source: int | None = None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> Uses:
+        """Return the batches that had some episodes so far, and those that will have them: the inverse of `why`.
+
+        It is arithmetic: nothing is logged, read, or changed. Positions before the position of the loader were given,
+        except of epochs that were left early. A run over data that has grown meanwhile is counted in its present order.
+
+        Cost: proportional to the uses, for most orders. An order of sorted batches or packs also plans each window with
+        a use. Random draws, goals drawn from all episodes, and transforms of yours without an `inverse` look at each
+        position.
+
+        Args:
+            episodes: Number of an episode in its source, as `why` has it, or several.
+            source: Number of the source. Required if there are several. The default is None: the only one.
+            since: First position to look at. The default is None: the beginning of the run, with the mixes that it had
+                before.
+            until: Position after the last one. The default is None: the end of the epoch under way; of an endless
+                dataset, the position of the loader.
+
+        Returns:
+            A line for each sample, with its batch, row, rank and ticket. `print` shows it as a table.
+
+        Raises:
+            PlanError: The dataset is not a `MapDataset`, or there is no such source or episode.
+            ArgumentError: `episodes` is something else.
+            StateError: The run had a mix before whose parts have changed.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+            >>> uses = data.steps().shuffle(seed=0).loader(batch_size=2).uses(0, until=10)
+            >>> np.asarray(uses.table["epoch"]).tolist(), len(set(uses.tickets)) <= 4
+            ([0, 0, 1, 1], True)
+        """
+        feed, state = self._cursor.current()
+        if not isinstance(feed, PositionSource):
+            raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
+        return uses(feed, int(state["position"]), episodes, source, since, until)
 
     def show(self, batches: int = 16, *, position: int | None = None) -> PlanPicture:
         """Show what the loader will serve, before it serves it: batches, layout, mixing, shares of a mix.

@@ -21,9 +21,10 @@ from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import under
+from penstock.core.ragged import ranges
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
-from penstock.plan.base import FixedPlan, chained, checked
+from penstock.plan.base import FixedPlan, chained, checked, in_each_epoch
 from penstock.plan.episodes import Episodes
 from penstock.plan.outputs import (
     DerivedOutput,
@@ -139,6 +140,12 @@ class AnchoredPlan(FixedPlan):
         """Return the row of each sample's episode in `episodes`, `[n]`."""
         _, place = self.locate(checked(self, positions))
         return self._samples.group_of(place)
+
+    @override
+    def uses(self, source: int, episodes: IntArray, lo: int, hi: int) -> IntArray:
+        rows = self.episodes.rows_of(source, episodes)
+        first = self._samples.starts(rows)
+        return in_each_epoch(ranges(first, self._samples.starts(rows + 1) - first), len(self), lo, hi)
 
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Widths of the views without padding, or the parts of the views inside the episode."""

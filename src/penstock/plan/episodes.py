@@ -109,6 +109,10 @@ class Episodes:
         """Return source, index, start and length of rows of the table, each `[n]` int64."""
         return self.source[numbers], self.index[numbers], self.start[numbers], self.length[numbers]
 
+    def rows_of(self, source: int, episodes: IntArray) -> IntArray:
+        """Return the rows of the table with some episodes of a source, ascending. Cost: a pass over the table."""
+        return np.flatnonzero((self.source == source) & np.isin(self.index, episodes))
+
     def groups(self, room: int, stride: int) -> Groups | OffsetGroups:
         """Return the samples of all episodes: `ceil((T - room) / stride)` of an episode of `T` steps, or none."""
         known = self.source, self.index, self.start, self.length
@@ -287,6 +291,10 @@ class SourceEpisodes(Episodes):
     def rows_at(self, numbers: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         start = self.offsets[numbers]
         return np.zeros_like(start), np.array(numbers, np.int64), start, self.offsets[numbers + 1] - start
+
+    @override
+    def rows_of(self, source: int, episodes: IntArray) -> IntArray:
+        return episodes[(episodes >= 0) & (episodes < len(self))] if source == 0 else episodes[:0]
 
     @override
     def groups(self, room: int, stride: int) -> Groups | OffsetGroups:

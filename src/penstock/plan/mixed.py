@@ -11,6 +11,7 @@ the grid, as every selection has them. A sample without rows has no span, so sel
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -23,6 +24,7 @@ from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.plan.base import (
     ENDLESS,
+    NONE,
     Plan,
     chained,
     checked,
@@ -169,6 +171,20 @@ class MixedPlan(Plan):
         """`[D]` samples of each part before a position, with the samples before position 0."""
         epoch, place = (int(value[0]) for value in self.locate(np.array([position])))
         return self.begin + epoch * self._each_epoch + self.course.counts(place)
+
+    @override
+    def uses(self, source: int, episodes: IntArray, lo: int, hi: int) -> IntArray:
+        if lo >= hi or self.empty:
+            return NONE
+        number = bisect_right(self.first, source) - 1
+        part, begin = self.parts[number], int(self.begin[number])
+        if source < 0 or source >= self._sources or part.plan.empty:
+            return NONE
+        first, last = int(self.counts(lo)[number]), int(self.counts(hi)[number])
+        j = part.plan.uses(source - self.first[number], episodes, first, last) - begin
+        each = int(self._each_epoch[number])
+        epoch, rank = np.divmod(j, each) if each else (np.zeros_like(j), j)
+        return epoch * len(self) + self.course.places(number, rank)
 
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """Each part resolves its own samples. All selections tell the origin of each sample, which spans cannot where a

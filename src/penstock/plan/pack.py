@@ -20,7 +20,7 @@ from penstock.core.selection import Selection
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import PlanError, StateError
 from penstock.flow.limits import cores
-from penstock.plan.base import Plan, chained, check_ends, checked, epoch_of
+from penstock.plan.base import NONE, Plan, chained, check_ends, checked, epoch_of, within
 from penstock.plan.delta_timestamps import PickedView
 from penstock.plan.outputs import DerivedOutput, MarkKind, View
 from penstock.plan.packing.columns import PieceLayout, by_name, is_by_name, packed_axes
@@ -381,6 +381,19 @@ class PackedPlan(Plan):
             self._laid(layout, number, view, selection)
             for number, (view, selection) in enumerate(zip(self.views, below, strict=True))
         )
+
+    @override
+    def uses(self, source: int, episodes: IntArray, lo: int, hi: int) -> IntArray:
+        """Looks at the packs of each window that has a sample of the episodes, in each epoch."""
+        if lo >= hi or self.empty:
+            return NONE
+        found = [NONE]
+        for e in range(epoch_of(self, lo), epoch_of(self, hi - 1) + 1):
+            first, number = (0, e) if self._single else (self.upstream.start(e), 0)
+            end = first + int(self.upstream.sizes(np.array([e]))[0])
+            items = self.upstream.uses(source, episodes, first, end) - first
+            found.append(self.start(e) + self._index(e).packs_of(items, number, e))
+        return within(np.concatenate(found), lo, hi)
 
     def _laid(self, layout: PieceLayout, number: int, view: View, below: Selection) -> Selection:
         width = len(view.steps)
