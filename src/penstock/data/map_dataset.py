@@ -21,6 +21,7 @@ from penstock.data.planned_samples import PlannedSamples
 from penstock.data.relabel import GoalChoice, Relabelled
 from penstock.data.scan import By, WeightFn, sample_weights, scan
 from penstock.errors import ArgumentError, PlanError, SpecError
+from penstock.plan.base import is_endless
 from penstock.plan.epoch_length import EpochLength
 from penstock.plan.goals import Goals, Strategy
 from penstock.plan.outputs import MarkKind
@@ -75,12 +76,14 @@ class MapDataset(OtherNames, Loadable):
 
     def __repr__(self) -> str:
         chain = " > ".join(self._samples.chain)
-        return f"MapDataset({len(self)} samples, columns={list(self._samples.outputs)}, chain={chain})"
+        count = "endless" if is_endless(self.plan) else f"{len(self)} samples"
+        return f"MapDataset({count}, columns={list(self._samples.outputs)}, chain={chain})"
 
     def _repr_html_(self) -> str:
         rows = [(name, column) for name, column in self._samples.outputs.items()]
         chain = steps(self._samples.chain)
-        return page("MapDataset", counted(len(self), "sample"), chain, table(("output", "from"), rows))
+        count = "endless" if is_endless(self.plan) else counted(len(self), "sample")
+        return page("MapDataset", count, chain, table(("output", "from"), rows))
 
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
@@ -166,19 +169,26 @@ class MapDataset(OtherNames, Loadable):
         """
         return self.apply(Shuffle(seed, block, pool))
 
-    def repeat(self, times: int) -> MapDataset:
-        """Join several epochs into one. See `penstock.plan.Repeat`.
+    def repeat(self, times: int | None = None) -> MapDataset:
+        """Join several epochs into one, or all into one without end. See `penstock.plan.Repeat`.
+
+        A loader of a dataset without end has no length. Its batches are all full, and every pass has the order of its
+        own epoch.
 
         Args:
-            times: Number of epochs, at least 1.
+            times: Number of epochs, at least 1. The default is None: without end.
 
         Raises:
-            PlanError: `times` is below 1, or the new epoch would have more than 2^62 samples.
+            PlanError: `times` is below 1, or the new epoch would have more than 2^62 samples. Without end: epochs vary
+                in length.
 
         Example:
             >>> import penstock
-            >>> penstock.from_arrays({"x": [1, 2]}, lengths=[2]).steps().repeat(2)[:]["x"].tolist()
-            [1, 2, 1, 2]
+            >>> samples = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps()
+            >>> samples.repeat(2)[:]["x"].tolist()
+            [1, 2, 3, 1, 2, 3]
+            >>> [batch["x"].tolist() for _, batch in zip(range(3), samples.repeat().loader(2))]
+            [[1, 2], [3, 1], [2, 3]]
         """
         return self.apply(Repeat(times))
 
