@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.core.selection import Selection
 from penstock.data.augment import Augmentation, ColorJitter, GaussianNoise, RandomCrop, RandomShift
+from penstock.data.flatten import FlattenObservations
 from penstock.data.lengths import read_lengths
 from penstock.data.measure import measure
 from penstock.data.normalize import Normalize
@@ -31,6 +32,7 @@ __all__ = [
     "ColorJitter",
     "DeltaTimestamps",
     "EpochLength",
+    "FlattenObservations",
     "GaussianNoise",
     "Goals",
     "Normalize",

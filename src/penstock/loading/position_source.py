@@ -127,7 +127,7 @@ class PositionSource:
     def epoch_batches(self, state: State) -> int:
         """Return the number of batches of the whole epoch of a state, which is equal on all ranks."""
         if self.endless:
-            raise TypeError("a mix that never stops has no length; with_epoch_length(n) makes epochs of n samples")
+            raise TypeError("a dataset without end has no length; with_epoch_length(n) makes epochs of n samples")
         epoch = self.epoch(state)
         return 0 if epoch is None else self.batches(epoch)
 
