@@ -26,7 +26,10 @@ def on_ranks(world: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         pipes = [context.Pipe(duplex=False) for _ in range(world)]
         processes = [
-            context.Process(target=_rank, args=(rank, world, folder, there, function, args), daemon=True)
+            context.Process(
+                target=_rank,
+                args=(rank, world, folder, there, function, args),
+            )
             for rank, (_, there) in enumerate(pipes)
         ]
         for process, (_, there) in zip(processes, pipes, strict=True):
