@@ -74,12 +74,6 @@ class Cursor:
         self._last: int | None = None  # the epoch that is finished over the extent of an earlier dataset
         self._changing = ForkSafeLock()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_changing"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _changing=ForkSafeLock())
-
     def saved(self) -> State:
         """Return the state to save."""
         return saved(*self.current())

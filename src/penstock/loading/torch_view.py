@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -95,24 +96,24 @@ class PositionIterator(Iterator[int]):
             self._place = self._cursor.place()
             position = int(self._place.state["position"])
             self._rest = _planned(self._place.source).epoch_slice(position) or EpochSlice(0, 0, 0, position)
-        epoch, lo, end, after = self._rest.epoch, self._rest.lo, self._rest.hi, self._rest.after
-        hi = min(lo + BLOCK, end)
-        if lo < hi:
+        rest = self._rest
+        hi = min(rest.lo + BLOCK, rest.hi)
+        if rest.lo < hi:
             source = _planned(self._place.source)
-            self._ready.extend(source.skips.positions(np.arange(lo, hi)).tolist())
-            self._rest = EpochSlice(epoch, hi, end, after)
-            self._cursor.move(self._place, {"position": after if hi == end else source.skips.position(hi)})
+            self._ready.extend(source.skips.positions(np.arange(rest.lo, hi)).tolist())
+            self._rest = replace(rest, lo=hi)
+            self._cursor.move(self._place, {"position": self._following(source)})
+
+    def _following(self, source: PositionSource) -> int:
+        """The position after those that are ready."""
+        return source.skips.position(self._rest.lo) if self._rest.lo < self._rest.hi else self._rest.after
 
     def state_dict(self) -> State:
         """Return the state of a `Loader` at the next position."""
         if self._place is None:
             return self._cursor.saved()
-        source, rest = _planned(self._place.source), self._rest
-        if self._ready:
-            position = self._ready[0]
-        else:
-            position = source.skips.position(rest.lo) if rest.lo < rest.hi else rest.after
-        return saved(source, {"position": position})
+        source = _planned(self._place.source)
+        return saved(source, {"position": self._ready[0] if self._ready else self._following(source)})
 
     @loading_state
     def load_state_dict(self, state: State) -> None:
