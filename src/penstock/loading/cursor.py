@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import index
-from typing import Any, Literal, NamedTuple, TypeGuard, get_args
+from typing import Literal, NamedTuple, TypeGuard, get_args
 
 import numpy as np
 

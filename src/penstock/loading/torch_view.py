@@ -1,8 +1,8 @@
 """Views of a loader for trainers that look for a sampler, or accept nothing but a `DataLoader` of PyTorch.
 
 A `Loader` has the share of its rank already. Trainers that split a global order themselves get a `DataLoader` of
-samples instead, which nothing has split: its sampler yields positions in the order of the dataset, in whichever epoch
-it is, and its dataset reads the samples at any positions in one call. So the trainer may split, repeat, drop or skip.
+samples instead, which nothing has split: its sampler yields positions in the order of the dataset, of any epoch,
+and its dataset reads the samples at any positions in one call. So the trainer may split, repeat, drop or skip.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PositionDataset(torch.utils.data.Dataset[Any]):
         return self._hand_over(Batch.of(self._source.dataset.at(numbers), self._ticket(numbers)))
 
     def _ticket(self, positions: IntArray) -> Ticket | None:
-        """The ticket of positions that follow one another. Others, such as those of a repeated start, have none."""
+        """The ticket of positions that follow one another. A batch that wraps around has none."""
         count = len(positions)
         if not count or np.any(np.diff(positions) != 1):
             return None
@@ -76,13 +76,13 @@ class PositionSampler(torch.utils.data.Sampler[int]):
 
 
 class PositionIterator(Iterator[int]):
-    """Iterator over the positions of one epoch, which its first `next` begins. Its state is that of a `Loader`."""
+    """Iterator over the positions of one epoch, which its first `next` begins. Its state is a `Loader` state."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
         self._ready: deque[int] = deque()
         self._place: CursorPlace | None = None  # where the epoch began; None: not begun
-        self._rest = EpochSlice(0, 0, 0, 0)  # without those that are ready
+        self._rest = EpochSlice(0, 0, 0, 0)  # not ready yet
 
     def __next__(self) -> int:
         if not self._ready:
@@ -105,7 +105,7 @@ class PositionIterator(Iterator[int]):
             self._cursor.move(self._place, {"position": self._following(source)})
 
     def _following(self, source: PositionSource) -> int:
-        """The position after those that are ready."""
+        """The position after the ready ones."""
         return source.skips.position(self._rest.lo) if self._rest.lo < self._rest.hi else self._rest.after
 
     def state_dict(self) -> State:
@@ -139,7 +139,7 @@ class LoaderOrder(torch.utils.data.SequentialSampler):
     def __iter__(self) -> NoReturn:
         raise PlanError(
             "expected a loop over the loader, which has read the samples of this rank, got a loop over its sampler, as "
-            "of a trainer that makes a DataLoader anew, such as accelerate.skip_first_batches; give the trainer "
+            "of a function that makes another DataLoader, such as accelerate.skip_first_batches; give the trainer "
             "loader.data_loader(), or continue with loader.load_state_dict(state)"
         )
 

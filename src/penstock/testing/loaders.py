@@ -1,4 +1,4 @@
-"""The contract of loaders: what the training programs of many frameworks call on a loader and assume of it."""
+"""The contract of loaders: the calls and the assumptions of training programs of many frameworks."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class LoaderContract:
         """
 
     def test_an_epoch_has_each_sample_once(self) -> None:
-        """Lightning fetches `len` batches of an epoch and no more; Accelerate and plain loops go on to its end."""
-        loader, epochs = self.loader(), []
+        """Lightning fetches exactly `len` batches of an epoch; Accelerate and plain loops go on to its end."""
+        loader, epochs = self.loader(), list[list[int]]()
         for _ in range(3):
             batches = [self.numbers(batch) for batch in loader]
             assert len(batches) == len(loader) >= 3
@@ -64,7 +64,7 @@ class LoaderContract:
         assert not self.shuffled or len({tuple(epoch) for epoch in epochs}) == 3
 
     def test_ranks_share_every_epoch(self) -> None:
-        """Every rank has as many batches as the others, and together they have each sample once."""
+        """All ranks have equally many batches, and together they have each sample once."""
         for world in (2, 3):
             ranks = [self.loader(rank, world) for rank in range(world)]
             whole = self._epoch(0)
@@ -93,8 +93,8 @@ class LoaderContract:
         """`limit_train_batches` of Lightning leaves each epoch early; each epoch begins at its own start."""
         loader = self.loader()
         for number in range(2):
-            found = self._all(islice(loader, 2))
-            assert found == self._epoch(number)[: len(found)]
+            begun = self._all(islice(loader, 2))
+            assert begun == self._epoch(number)[: len(begun)]
 
     def test_epochs_are_set_before_or_after_iter(self) -> None:
         """Lightning calls `sampler.set_epoch` after the first `iter`, and before it in later epochs. Others: before."""
