@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -123,6 +123,13 @@ class EpisodeDataset(OtherNames):
             raise IndexError(f"expected episodes within 0:{len(self)}, got {numbers.min()}:{numbers.max() + 1}")
         numbers = np.where(numbers < 0, numbers + len(self), numbers)
         return self.apply(TakeEpisodes(numbers)) if numbers.ndim else next(self._selection.read([int(numbers)]))
+
+    def __getitems__(self, numbers: object) -> NoReturn:
+        """Raise `ArgumentError`: PyTorch's `DataLoader` calls this for a batch, and episodes do not stack."""
+        raise ArgumentError(
+            "expected a dataset of samples in a PyTorch DataLoader, got one of episodes, whose lengths differ; call "
+            'steps(), windows(length) or sequences() first, and loader(batch_size, output="torch") on the result'
+        )
 
     def __iter__(self) -> Iterator[Episode]:
         return self._selection.read(range(len(self)))

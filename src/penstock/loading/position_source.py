@@ -15,7 +15,7 @@ Ownership: arrays come from a `Recycler`, which uses the memory of a batch again
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import index
@@ -121,15 +121,26 @@ class PositionSource:
         if self.batch_size is None:
             begin, end = (self.dataset.plan.start(e) for e in (epoch, epoch + 1))
             return len(self._kept_edges(begin, end)) - 1 if begin < end else 0
-        lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
-        return (hi - lo) // self.batch_size if self.drop_last else -(-(hi - lo) // self.batch_size)
+        samples = self._samples(epoch)
+        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
 
     def epoch_batches(self, state: State) -> int:
         """Return the number of batches of the whole epoch of a state, which is equal on all ranks."""
+        return self._counted(self.batches, state)
+
+    def epoch_samples(self, state: State) -> int:
+        """Return the number of samples of the whole epoch of a state, over all ranks and without skipped ones."""
+        return self._counted(self._samples, state)
+
+    def _counted(self, count: Callable[[int], int], state: State) -> int:
         if self.endless:
             raise TypeError("a dataset without end has no length; with_epoch_length(n) makes epochs of n samples")
         epoch = self.epoch(state)
-        return 0 if epoch is None else self.batches(epoch)
+        return 0 if epoch is None else count(epoch)
+
+    def _samples(self, epoch: int) -> int:
+        lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
+        return hi - lo
 
     def _kept_edges(self, lo: int, hi: int) -> IntArray:
         """Kept numbers `[b + 1]` at which planned batches begin and end, from position `lo` to `hi - 1`."""
