@@ -23,17 +23,16 @@ from penstock.loading.cursor import Changed, Cursor, Grown, Skippable
 from penstock.loading.engine import LoaderIterator, LoaderStats
 from penstock.loading.explain import Explanation, explain
 from penstock.loading.layout import Arrange, Layout
-from penstock.loading.output import Output, as_it_is, hand_over_of
+from penstock.loading.output import Output, as_it_is, hand_over_of, rows_of
 from penstock.loading.pipeline_source import BatchPipeline, LiveExplanation, PipelineSource, TicketReader
 from penstock.loading.position_source import PositionSource
-from penstock.loading.ranks import Ranks, check_ranks, ranks
+from penstock.loading.ranks import Ranks, check_ranks
 from penstock.loading.ticket import Batch, Ticket
 from penstock.loading.uses import Uses, uses
 from penstock.loading.why import Why, why
 from penstock.plan.batched import BatchedPlan, Batches, check_unplanned
 
 if TYPE_CHECKING:
-    import jax
     import torch
     from typing_extensions import TypeIs
 
@@ -66,7 +65,7 @@ class Loader(Generic[T]):
         rename: New names of columns by their names.
         device: Device to copy tensors to.
         pin: Whether to copy tensors through page-locked memory.
-        sharding: Sharding of JAX arrays.
+        sharding: Sharding of JAX arrays, or a tree of them.
         drop_last: Whether to drop a short last batch of an epoch. The default is False.
         rank: Number of this process.
         world: Number of processes.
@@ -111,7 +110,7 @@ class Loader(Generic[T]):
         rename: Mapping[str, str] | None = None,
         device: str | torch.device | None = None,
         pin: bool | None = None,
-        sharding: jax.sharding.Sharding | None = None,
+        sharding: Any = None,
         drop_last: bool = False,
         rank: int | None = None,
         world: int | None = None,
@@ -122,15 +121,14 @@ class Loader(Generic[T]):
     ) -> None:
         if _is_pipeline(dataset):
             _refuse_for_pipelines(batch_size=batch_size, drop_last=drop_last, threads=threads, prefetch=prefetch)
-        shares = ranks(rank, world)
+        shares, divisor = rows_of(output, sharding, rank, world)
         most = 0 if _is_pipeline(dataset) else 1 if isinstance(dataset, IterDataset) else None
         self._limits = PrefetchLimits(threads, prefetch, memory, most)
         source = _source(dataset, batch_size, drop_last, shares, self._limits.memory)
         if prefetch is not None:
             source, jobs = _with_prefetch(source, prefetch, self._limits.threads)
             self._limits = PrefetchLimits(threads, jobs, self._limits.memory, most)
-        if sharding is not None:
-            _require_even(source, shares)
+        _require_even(source, shares, divisor)
         arranged = None if layout is None and not float32 and not rename else Layout(layout, float32, rename)
         self._hand_over: Callable[[Batch], T] = hand_over_of(output, device, pin, sharding, arranged)
         self._ahead = 0 if self._hand_over is as_it_is else 1
@@ -548,13 +546,18 @@ def _with_prefetch(source: BatchSource, prefetch: int, threads: int) -> tuple[Ba
     return source.with_prefetch(prefetch, threads) if isinstance(source, PositionSource) else (source, prefetch)
 
 
-def _require_even(source: BatchSource, shares: Ranks) -> None:
-    """Raise `PlanError` unless every rank gets the same number of rows of every batch."""
-    even = isinstance(source, PositionSource) and source.drop_last and source.step % shares.world == 0
-    if shares.world > 1 and not even:
+def _require_even(source: BatchSource, shares: Ranks, divisor: int) -> None:
+    """Raise `PlanError` unless a sharding can divide every batch, as far as that is known before."""
+    size = source.batch_size if isinstance(source, PositionSource) else None
+    known = size is not None or shares.parts > 1  # else JAX refuses what it cannot divide
+    if (
+        divisor > 1
+        and known
+        and not (size and size % divisor == 0 and isinstance(source, PositionSource) and source.drop_last)
+    ):
         raise PlanError(
-            f"expected shares of one size for a sharding over {shares.world} processes, got shares that may differ by "
-            "a row; give the loader drop_last=True and a batch_size that the processes divide"
+            f"expected batches that divide into {divisor} equal parts for the sharding, got shares that may differ by "
+            f"a row; give the loader drop_last=True and a batch_size that {divisor} divides"
         )
 
 
