@@ -36,7 +36,7 @@ def test_a_loader_gives_the_batches_of_a_loop() -> None:
 
 def test_a_loader_goes_on_from_its_state(tmp_path: Path) -> None:
     def loader(name: str) -> tuple[penstock.Replay, penstock.Loader]:
-        replay = penstock.Replay(tmp_path / name, 40, sampler=PRIORITIES, segment_steps=5)
+        replay = penstock.Replay(tmp_path / name, 40, sampler=PRIORITIES)
         return replay, replay.batches(6, offline=offline()).loader(output=lambda batch: batch)
 
     def run(replay: penstock.Replay, batches: Any, turns: range) -> list[list[int]]:
@@ -116,7 +116,7 @@ def test_impossible_batches_are_refused(wrong: Any) -> None:
 
 def test_a_batch_whose_samples_left_comes_again(tmp_path: Path) -> None:
     def batches() -> ReplayBatches:
-        return penstock.Replay(tmp_path / "store", 20, segment_steps=5).batches(8)
+        return penstock.Replay(tmp_path / "store", 20).batches(8)
 
     filled(penstock.Replay(tmp_path / "store", 20), [5] * 4).close()
     first = batches()
@@ -133,11 +133,11 @@ def test_a_batch_whose_samples_left_comes_again(tmp_path: Path) -> None:
 
 
 def test_in_memory_such_a_batch_is_lost() -> None:
-    replay = filled(penstock.Replay(None, 20, segment_steps=5), [5] * 4)
+    replay = filled(penstock.Replay(None, 20), [5] * 4)
     batches = replay.batches(8)
     batches.take()
     filled(replay, [5] * 4, 4)
-    other = filled(penstock.Replay(None, 20, segment_steps=5), [5] * 8)
+    other = filled(penstock.Replay(None, 20), [5] * 8)
     with pytest.raises(penstock.errors.StateError, match="give the replay a path"):
         other.batches(8).load_state_dict(batches.state_dict())
     with pytest.raises(penstock.errors.StateError, match="with the same replay, size and offline dataset"):
@@ -208,7 +208,7 @@ def test_ranks_tell_their_priorities() -> None:
 def test_why_looks_up_what_has_left_memory(tmp_path: Path) -> None:
     for path, place in ((tmp_path / "store", [0, 1, 2, 3]), (None, [-1])):
         replay = filled(
-            penstock.Replay(path, 20, segment_steps=5, samples=penstock.replay.Transitions(n_step=2)), [5] * 4
+            penstock.Replay(path, 20, samples=penstock.replay.Transitions(n_step=2)), [5] * 4
         )
         batch = replay.sample(50)
         before = replay.why(batch.ticket).table

@@ -200,7 +200,7 @@ def test_samples_are_a_list_of_integers(which: Any) -> None:
 
 
 def test_priorities_of_samples_that_left_are_counted() -> None:
-    replay = filled(penstock.Replay(None, 20, segment_steps=10, sampler=penstock.replay.PrioritizedSampler()), [10, 10])
+    replay = filled(penstock.Replay(None, 20, sampler=penstock.replay.PrioritizedSampler()), [10, 10])
     batch = replay.sample(20)
     filled(replay, [10], first=2)
     assert replay.update(batch.ticket, np.ones(20)) == 10

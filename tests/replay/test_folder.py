@@ -254,7 +254,7 @@ def test_environments_record_into_a_replay(tmp_path: Path) -> None:
 
 def test_each_rank_has_its_part_of_the_episodes(tmp_path: Path) -> None:
     def rank(number: int, **options: Any) -> Replay:
-        return Replay(tmp_path / "run", 60, segment_steps=10, index=number, count=2, seed=3, **options)
+        return Replay(tmp_path / "run", 60, index=number, count=2, seed=3, **options)
 
     learners = [rank(0), rank(1)]
     seen: list[set[int]] = [set(), set()]
@@ -276,7 +276,7 @@ def test_each_rank_has_its_part_of_the_episodes(tmp_path: Path) -> None:
     late.refresh()
     assert (late.anchors, late.extent) == (learners[0].anchors, learners[0].extent)
     assert set(late.why(late.sample(64).ticket).table["episode"].tolist()) <= set(range(0, 25, 2))
-    resumed = Replay(tmp_path / "then", 60, segment_steps=10, index=1, count=2, seed=3)
+    resumed = Replay(tmp_path / "then", 60, index=1, count=2, seed=3)
     resumed.load_state_dict(state)
     np.testing.assert_array_equal(resumed.sample(8)["actions"], following["actions"])
     with pytest.raises(StateError):

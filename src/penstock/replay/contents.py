@@ -10,8 +10,9 @@ from penstock.core.arrays import Float32Array, IntArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, PlanError
-from penstock.kernels.replay import EPISODE, START, STEPS
+from penstock.kernels.replay import EPISODE, START
 from penstock.plan.transform import SampleTransform
+from penstock.replay.completions import Completions
 from penstock.replay.reader import SampleReader
 from penstock.replay.samplers import ReplaySampler
 from penstock.replay.samples import ReplaySamples, SampleLayout
@@ -31,13 +32,11 @@ class ReplayContents:
         sampler: ReplaySampler,
         key: np.uint64,
         capacity: int,
-        segment_steps: int,
         share: EpisodeShare,
     ) -> None:
         self.samples = samples
         self.sampler = sampler
         self.capacity = capacity
-        self.segment_steps = segment_steps
         self.share = share
         self._key = key
         self.expired = 0  # priority updates of samples that had left
@@ -84,20 +83,27 @@ class ReplayContents:
         self.check(store, episode)
         _, before = store.anchors
         store.add(episode)
-        lo, hi = store.anchors
-        self.drawing.arrive(lo, hi)
-        if hi > before:  # an episode without steps has no sample
+        _, hi = store.anchors
+        if hi > before and isinstance(self.samples, Completions):
+            self.arrive()
             self.drawing.observe(hi - 1, episode)
         return number
+
+    def arrive(self) -> None:
+        """Let the drawing know which samples are in memory now: before a draw, and before priorities change."""
+        if self.store is not None:
+            self.drawing.arrive(*self.store.anchors)
 
     def check(self, store: SegmentStore, episode: Episode) -> None:
         """Raise an error for an episode that the replay cannot take."""
         store.check(episode)
-        longest = None if self.reader is None else self.reader.layout.longest
-        if longest is not None and len(episode) > longest:
+        if not isinstance(self.samples, Completions):
+            return
+        longest = min(self.samples.max_length, self.capacity)
+        if len(episode) > longest:
             raise DataError(
-                f"expected completions of at most max_length={longest:,} tokens with their prompt, got one of "
-                f"{len(episode):,}; raise max_length, or end completions earlier with truncated=True"
+                f"expected completions of at most {longest:,} tokens with their prompt, the smaller of max_length and "
+                f"the capacity, got one of {len(episode):,}; raise them, or end completions earlier with truncated=True"
             )
 
     def set_priorities(self, anchors: IntArray, priorities: Float32Array) -> int:
@@ -107,6 +113,7 @@ class ReplayContents:
         if gone:
             anchors, priorities = anchors[here], priorities[here]
         self.expired += gone
+        self.arrive()
         self.drawing.update(anchors, priorities)
         return gone
 
@@ -120,7 +127,8 @@ class ReplayContents:
         if here.any() and self.store is not None:
             places = self.store.find(anchors[here])
             rows = self.store.table[places[:, 0]]
-            columns[:, here] = rows[:, EPISODE], places[:, 1], rows[:, START] + places[:, 1], rows[:, STEPS]
+            steps = self.store.lengths(places[:, 0])
+            columns[:, here] = rows[:, EPISODE], places[:, 1], rows[:, START] + places[:, 1], steps
         return dict(zip(("episode", "step", "row", "steps"), columns, strict=True))
 
     @property
@@ -150,8 +158,7 @@ class ReplayContents:
 
     def _use(self, spec: Spec, layout: SampleLayout, first: int, start: int, anchors: int) -> SegmentStore:
         self.store = store = SegmentStore(
-            spec, layout.anchors, self.capacity, self.segment_steps, first=first, start=start, anchors=anchors
+            spec, layout, self.capacity, first=first, start=start, anchors=anchors
         )
         self.reader = SampleReader(layout, spec)
-        self.drawing.arrive(*store.anchors)
         return store

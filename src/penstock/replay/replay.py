@@ -50,7 +50,6 @@ from penstock.replay.ratio import SampleRatio, TurnSignal
 from penstock.replay.samplers import ReplaySampler, UniformSampler, numbers_of
 from penstock.replay.samples import ReplaySamples, Transitions
 from penstock.replay.saved import packed, unpacked
-from penstock.replay.segments import PARTS
 from penstock.replay.share import EpisodeShare, require_number
 from penstock.replay.why import why_drawn
 
@@ -86,7 +85,6 @@ class Replay(Writer):
         index: Number of this learner among the learners of one folder, such as its rank. The default is 0.
         count: Number of learners. Each has every `count`-th episode of the folder in memory, within its own capacity,
             and draws with its own random numbers. The default is 1.
-        segment_steps: Steps that leave memory together. The default is a 32nd of the capacity.
         keep_steps: Steps that the folder keeps at least, `count * capacity` or more. Files of older episodes are
             removed, for all processes; episodes keep their numbers. A state can be loaded as long as the episodes that
             were in memory are kept. The default is None: this replay removes no files.
@@ -133,15 +131,12 @@ class Replay(Writer):
         seed: int = 0,
         index: int = 0,
         count: int = 1,
-        segment_steps: int | None = None,
         keep_steps: int | None = None,
         journal: str | os.PathLike[str] | None = None,
         replays: str | os.PathLike[str] | None = None,
     ) -> None:
         self.path = None if store is None else Path(store)
         self.capacity = require_number("capacity", capacity, 1)
-        steps = -(-self.capacity // PARTS) if segment_steps is None else segment_steps
-        self.segment_steps = require_number("segment_steps", steps, 1)
         self.samples = Transitions() if samples is None else samples
         self.sampler = UniformSampler() if sampler is None else sampler
         _require_kind("samples", self.samples, ReplaySamples | SampleTransform, "penstock.transforms.Windows(16)")
@@ -157,14 +152,14 @@ class Replay(Writer):
         self._share.check(store is not None and not isinstance(self.sampler, GroupSampler))
         least = self.capacity * self._share.count
         self.keep_steps = _checked_keep(keep_steps, least, store is None, replays is not None)
-        parts = (self.capacity, self.segment_steps, self.samples, self.sampler, self.seed)
+        parts = (self.capacity, self.samples, self.sampler, self.seed)
         parts = parts if count == 1 else (*parts, self._share)
         self._fingerprint = hashlib.sha256(f"replay {VERSION} {parts!r}".encode()).hexdigest()
         self.drawn = 0  # samples
         self._lock = ForkSafeLock()
         self._turns = TurnSignal()
         self._contents = ReplayContents(
-            self.samples, self.sampler, self._share.key(self.seed), self.capacity, self.segment_steps, self._share
+            self.samples, self.sampler, self._share.key(self.seed), self.capacity, self._share
         )
         self._log = DrawLog(self._fingerprint[:8])
         if replays is not None and self.path is None:
@@ -348,6 +343,7 @@ class Replay(Writer):
         """
         with self._lock:
             self._pull()
+            self._contents.arrive()
             return self._contents.drawing.has(n) and (
                 self.ratio is None or self.ratio.may_sample(self.extent[1], self.drawn, n)
             )
@@ -393,6 +389,7 @@ class Replay(Writer):
             self._wait_to_sample(self.ratio, n or 1)
         with self._lock:
             self._pull()
+            self._contents.arrive()
             lo, hi = self.anchors
             if hi <= lo:
                 raise PlanError(f"expected a replay with samples, got none: {self._why_empty()}")
@@ -475,7 +472,6 @@ class Replay(Writer):
             sampler=self.sampler,
             index=self._share.index,
             count=self._share.count,
-            segment_steps=self.segment_steps,
         )
         earlier._reload(episodes)
         return earlier
@@ -576,6 +572,7 @@ class Replay(Writer):
             not in the state: they are in the folder.
         """
         with self._lock:
+            self._contents.arrive()
             lo, hi = self.anchors
             sampler = {name: packed(value) for name, value in self._contents.drawing.state().items()}
             state: dict[str, Any] = {"version": VERSION, "fingerprint": self.fingerprint, "drawn": self.drawn}
@@ -609,6 +606,7 @@ class Replay(Writer):
                     f"expected {episodes} episodes with the samples {anchors[0]}:{anchors[1]}, as when the state was "
                     f"saved, got {self.episodes} with {self.anchors[0]}:{self.anchors[1]}"
                 )
+            self._contents.arrive()
             self._contents.drawing.restore({name: unpacked(value) for name, value in state["sampler"].items()})
             self.drawn, self._contents.expired = int(state["drawn"]), int(state["expired"])
             self._log = DrawLog(self._fingerprint[:8])
@@ -667,7 +665,7 @@ class Replay(Writer):
             folder.begin(self._contents, episodes)
         for episode in folder.read(episodes):
             self._contents.add(episode)
-        self._contents.drawing.arrive(*self.anchors)
+        self._contents.arrive()
 
     def _reload(self, episodes: int) -> None:
         """Read the folder as it was after so many episodes."""

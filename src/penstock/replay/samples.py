@@ -160,10 +160,6 @@ class AnchorRule:
         """Return the number of anchors of episodes."""
         return np.maximum(0, -(-(steps - self.first - self.spare) // self.stride))
 
-    def count_one(self, steps: int) -> int:
-        """Return the number of anchors of an episode."""
-        return max(0, -(-(steps - self.first - self.spare) // self.stride))
-
 
 @dataclass(frozen=True, eq=False)
 class SampleLayout:
@@ -174,6 +170,7 @@ class SampleLayout:
     finish: Callable[[Arrays], Arrays] | None = None
     longest: int | None = None
     cost: Callable[[IntArray], int] | None = None
+    delay: int = 0  # steps after the anchor without which an open episode has no sample of it
 
     @classmethod
     def of(cls, samples: ReplaySamples | SampleTransform, spec: Spec) -> SampleLayout:
@@ -211,7 +208,13 @@ class SampleLayout:
             view = plan.views[mark.view]
             align: Align = "boundary" if view.align == "boundary" else "step"
             outputs.append(SampleOutput(mark.name, "", align, view.lo, view.hi, pad=MASK, end=view.end))
-        return cls(AnchorRule(plan.first, plan.spare, plan.stride), tuple(outputs))
+        ahead = [output.hi - 1 - output.end for output in outputs if output.align != "episode"]
+        return cls(AnchorRule(plan.first, plan.spare, plan.stride), tuple(outputs), delay=max(0, *ahead, 0))
+
+    @property
+    def past(self) -> int:
+        """Steps before an anchor that its outputs read."""
+        return max(0, *(-output.lo for output in self.outputs), 0)
 
     @property
     def least_steps(self) -> int:
