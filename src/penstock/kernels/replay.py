@@ -36,10 +36,13 @@ START = 7  # number of the first step of the episode in the whole run
 TABLE = 8  # number of columns
 
 # Columns of `entries`, one row for each anchor.
-PIECE, STEP, SINCE = 0, 1, 2
+PIECE = 0
+STEP = 1  # in the piece
+SINCE = 2  # number of the step that completed the sample
 
 # Entries of `counters`.
-ARRIVED, ANCHOR_LO, ANCHOR_HI = 0, 1, 2
+ARRIVED = 0  # steps
+ANCHOR_LO, ANCHOR_HI = 1, 2
 
 # Columns of `views`, one row for each output.
 ALIGN = 0

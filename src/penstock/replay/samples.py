@@ -80,9 +80,10 @@ class Transitions(ReplaySamples):
         >>> replay = penstock.Replay(None, 100, samples=Transitions(n_step=2, gamma=0.5))
         >>> replay.write(data[0])
         0
-        >>> batch = replay.take([0, 2])
-        >>> batch["rewards"].tolist(), batch["next_observations"].tolist(), batch["discounts"].tolist()
-        ([1.5, 1.0], [2.0, 3.0], [0.25, 0.0])
+        >>> batch = replay.sample(64)
+        >>> columns = (batch[name].tolist() for name in ("rewards", "next_observations", "discounts"))
+        >>> sorted(set(zip(*columns)))
+        [(1.0, 3.0, 0.0), (1.5, 2.0, 0.25), (1.5, 3.0, 0.0)]
     """
 
     n_step: int = 1

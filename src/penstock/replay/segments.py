@@ -31,8 +31,10 @@ from penstock.kernels.replay import (
     ANCHOR_LO,
     ARRIVED,
     BEFORE,
+    EPISODE,
     OFFSET,
     SLOT,
+    START,
     STEPS,
     TABLE,
     count_steps,
@@ -70,6 +72,8 @@ class StepStream:
     row: IntArray
     piece: IntArray
     entered: IntArray  # anchors of the open episode
+    closed: IntArray  # episodes
+    ended: IntArray  # `[lanes, 2]` last piece of the last closed episode, and the number of its first step
     segment: MemorySegment | None = None
     previous: MemorySegment | None = None  # while new anchors may read it
     fresh: int = 0  # steps since the segment began
@@ -143,7 +147,8 @@ class SegmentStore:
         """Return a new stream of steps of so many environments."""
         lane_rows = max(-(-self.capacity // (PARTS * lanes)), self._reach + 3, LEAST_ROWS)
         zeros = np.zeros(lanes, np.int64)
-        return StepStream(lanes, lane_rows, zeros, np.full(lanes, -1), zeros.copy())
+        none = np.full(lanes, -1)
+        return StepStream(lanes, lane_rows, zeros, none, zeros.copy(), zeros.copy(), np.full((lanes, 2), -1))
 
     def check(self, episode: Episode) -> None:
         """Raise an error for an episode that the store cannot take."""
@@ -208,7 +213,8 @@ class SegmentStore:
 
     def end(self, stream: StepStream, lanes: IntArray, flags: Mapping[str, bool] | None = None) -> None:
         """End open episodes after their last step. `flags` are new values of columns at that step."""
-        for lane in lanes.tolist() if flags else []:
+        every: list[int] = lanes.tolist()
+        for lane in every if flags else []:
             piece = int(stream.piece[lane])
             if self.table[piece, STEPS] == 0:  # the segment has just begun
                 piece = int(self.table[piece, BEFORE])
@@ -220,11 +226,30 @@ class SegmentStore:
         if len(lanes):
             self._count(stream, lanes, 0, np.ones(len(lanes), np.bool_))
 
-    def last(self, stream: StepStream, lane: int) -> dict[str, AnyArray]:
-        """Return views of the last boundary rows of an open episode."""
-        row = lane * stream.lane_rows + int(stream.row[lane])
+    def last(self, stream: StepStream, lanes: IntArray) -> dict[str, AnyArray]:
+        """Return the last boundary rows of open episodes."""
         segment = self._room(stream)
-        return {path: segment.columns[path][row] for path in self._aligned["boundary"]}
+        rows = lanes * stream.lane_rows + stream.row[lanes]
+        return {path: segment.columns[path][rows] for path in self._aligned["boundary"]}
+
+    def number_of(self, stream: StepStream, lane: int) -> int:
+        """Return the number of the last closed episode of a lane, or -1 if it left."""
+        piece, start = stream.ended[lane].tolist()
+        return int(self.table[piece, EPISODE]) if self.table[piece, START] == start else -1
+
+    def rename(self, stream: StepStream, lane: int, number: int) -> None:
+        """Give the last closed episode of a lane its number."""
+        piece, start = stream.ended[lane].tolist()
+        while piece >= 0 and self.table[piece, START] == start:
+            self.table[piece, EPISODE] = number
+            piece = int(self.table[piece, BEFORE])
+
+    def finish(self, stream: StepStream) -> None:
+        """End the open episodes of a stream, and let its memory go when its steps have left."""
+        self.end(stream, np.flatnonzero(stream.is_open))
+        for segment in (stream.previous, stream.segment):
+            if segment is not None:
+                self._retire(segment)
 
     def find(self, anchors: IntArray) -> IntArray:
         """Return the piece and the anchor step of each anchor, `[n, 2]` int64."""
@@ -257,7 +282,10 @@ class SegmentStore:
         stream.row[lanes] += count
         if ended.any():
             closed = lanes[ended]
+            last = stream.piece[closed]
+            stream.ended[closed, 0], stream.ended[closed, 1] = last, self.table[last, START]
             stream.piece[closed] = -1
+            stream.closed[closed] += 1
             stream.row[closed] += 1  # the row of the last boundary
         stream.fresh += count
         if stream.previous is not None and stream.fresh > self._reach:
@@ -271,10 +299,14 @@ class SegmentStore:
     def _room(self, stream: StepStream) -> MemorySegment:
         """The segment of a stream, the next one if there is no room for a step and the boundary after it."""
         segment = stream.segment
-        if segment is not None and (stream.row.item() if stream.lanes == 1 else stream.row.max()) + 2 <= stream.lane_rows:
+        if (
+            segment is not None
+            and (stream.row.item() if stream.lanes == 1 else stream.row.max()) + 2 <= stream.lane_rows
+        ):
             return segment
         fresh = self._fresh(stream.lanes * stream.lane_rows)
-        for lane in np.flatnonzero(stream.is_open).tolist() if segment is not None else []:
+        old = {} if segment is None else segment.columns
+        for lane in np.flatnonzero(stream.is_open).tolist():
             before, row = int(stream.piece[lane]), lane * stream.lane_rows
             piece = self._piece(fresh)
             _, _, _, offset, _, _, number, start = self.table[before].tolist()
@@ -282,14 +314,15 @@ class SegmentStore:
             self.table[piece] = 0, fresh.slot, row, offset, before, -1, number, start
             self.table[before, AFTER] = piece
             for path in self._aligned["boundary"]:
-                fresh.columns[path][row] = segment.columns[path][row + int(stream.row[lane])]
+                fresh.columns[path][row] = old[path][row + int(stream.row[lane])]
             for path in self._aligned["episode"]:
                 self._values[path][piece] = self._values[path][before]
             stream.piece[lane] = piece
         stream.row[:] = 0
         if stream.previous is not None:
             self._retire(stream.previous)
-        stream.segment, stream.previous, stream.fresh = fresh, segment, 0
+        stream.segment, stream.previous = fresh, segment
+        stream.fresh = 0
         return fresh
 
     def _piece(self, segment: MemorySegment) -> int:
