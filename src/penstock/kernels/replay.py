@@ -40,6 +40,14 @@ PIECE = 0
 STEP = 1  # in the piece
 SINCE = 2  # number of the step that completed the sample
 
+# Columns of `state`, one row for each lane of a stream.
+LANE_ROW = 0  # next row of the lane
+LANE_PIECE = 1  # of the open episode, or -1
+LANE_ENTERED = 2  # anchors of the open episode
+LANE_CLOSED = 3  # episodes
+LANE_ENDED, LANE_START = 4, 5  # last piece of the last closed episode, and the number of its first step
+LANE = 6  # number of columns
+
 # Entries of `counters`.
 ARRIVED = 0  # steps
 ANCHOR_LO, ANCHOR_HI = 1, 2
@@ -92,25 +100,26 @@ def find_anchors(anchors: IntArray, table: IntArray, entries: IntArray, lo: int,
 
 
 def count_steps(
-    pieces: IntArray,
-    counts: IntArray,
+    lanes: IntArray,
+    count: int,
     ended: BoolArray,
-    entered: IntArray,
+    state: IntArray,
     table: IntArray,
     rule: IntArray,
     capacity: int,
     entries: IntArray,
     counters: IntArray,
 ) -> None:
-    """Count more steps of open episodes, whose last pieces are `pieces`, and enter the anchors that they complete.
+    """Count more steps of the open episodes of some lanes, and enter the anchors that they complete.
 
-    `rule` is the first anchor step, the steps without an anchor at the end of an episode, the stride, and the steps
-    after an anchor that must be recorded while the episode is open. `entered` has the anchors of each episode so far.
-    Anchors leave that are older than the last `capacity` steps. `entries` must have room.
+    `state` `[lanes, LANE]` is the state of all lanes. `rule` is the first anchor step, the steps without an anchor at
+    the end of an episode, the stride, and the steps after an anchor that must be recorded while the episode is open.
+    Episodes that ended are closed. Anchors leave that are older than the last `capacity` steps. `entries` must have
+    room.
     """
-    if not len(pieces) == len(counts) == len(ended) == len(entered) or table.shape[1:] != (TABLE,):
-        raise ValueError(f"expected a count for each of {len(pieces)} pieces, got {len(counts)} and {len(entered)}")
-    _count_steps(pieces, counts, ended, entered, table, rule, capacity, entries, counters)
+    if len(lanes) != len(ended) or table.shape[1:] != (TABLE,) or state.shape[1:] != (LANE,):
+        raise ValueError(f"expected an end for each of {len(lanes)} lanes, got {len(ended)} and {state.shape}")
+    _count_steps(lanes, count, ended, state, table, rule, capacity, entries, counters)
 
 
 def gather_samples(
@@ -176,12 +185,12 @@ def _find_anchors(anchors: IntArray, table: IntArray, entries: IntArray, lo: int
     return -1
 
 
-@uncounted_kernel("i8[1C] i8[1C] b1[1C] i8[1C] i8[2C] i8[1C] i8 i8[2C] i8[1C]")
+@uncounted_kernel("i8[1C] i8 b1[1C] i8[2C] i8[2C] i8[1C] i8 i8[2C] i8[1C]")
 def _count_steps(
-    pieces: IntArray,
-    counts: IntArray,
+    lanes: IntArray,
+    count: int,
     ended: BoolArray,
-    entered: IntArray,
+    state: IntArray,
     table: IntArray,
     rule: IntArray,
     capacity: int,
@@ -191,14 +200,15 @@ def _count_steps(
     """See `count_steps`."""
     mask = len(entries) - 1
     first, spare, stride, delay = rule[0], rule[1], rule[2], rule[3]
-    for k in range(len(pieces)):
-        last = pieces[k]
+    for k in range(len(lanes)):
+        lane = state[lanes[k]]
+        last = lane[LANE_PIECE]
         before = table[last, OFFSET] + table[last, STEPS]
-        table[last, STEPS] += counts[k]
-        total = before + counts[k]
+        table[last, STEPS] += count
+        total = before + count
         left = total - first - (spare if ended[k] else max(spare, delay))
-        ready = max(entered[k], -(-left // stride))
-        for j in range(entered[k], ready):
+        ready = max(lane[LANE_ENTERED], -(-left // stride))
+        for j in range(lane[LANE_ENTERED], ready):
             step = first + j * stride
             piece = last
             while step < table[piece, OFFSET]:
@@ -208,8 +218,14 @@ def _count_steps(
             entries[at, PIECE], entries[at, STEP] = piece, step - table[piece, OFFSET]
             entries[at, SINCE] = counters[ARRIVED] + since - before
             counters[ANCHOR_HI] += 1
-        entered[k] = ready
-        counters[ARRIVED] += counts[k]
+        lane[LANE_ENTERED] = ready
+        lane[LANE_ROW] += count
+        counters[ARRIVED] += count
+        if ended[k]:
+            lane[LANE_ENDED], lane[LANE_START] = last, table[last, START]
+            lane[LANE_PIECE] = -1
+            lane[LANE_ROW] += 1  # the last boundary
+            lane[LANE_CLOSED] += 1
     oldest = counters[ARRIVED] - capacity
     while counters[ANCHOR_LO] < counters[ANCHOR_HI] and entries[counters[ANCHOR_LO] & mask, SINCE] < oldest:
         counters[ANCHOR_LO] += 1

@@ -41,7 +41,7 @@ KINDS = ("begin", "step", "end", "save", "close", "episode")
 _CHANGE = struct.Struct("<IIIII")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class StepChange:
     """A change of the open episodes of a source that has `lanes` environments.
 

@@ -312,7 +312,8 @@ class ReplayRun:
 
     def _note(self, change: StepChange) -> None:
         """Write a change of open episodes to the journal, after the columns that it needs."""
-        self.turns.tell()
+        if self.options.ratio is not None:
+            self.turns.tell()
         if self.journal is None:
             return
         if self._noted is None:

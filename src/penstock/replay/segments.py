@@ -32,6 +32,13 @@ from penstock.kernels.replay import (
     ARRIVED,
     BEFORE,
     EPISODE,
+    LANE,
+    LANE_CLOSED,
+    LANE_ENDED,
+    LANE_ENTERED,
+    LANE_PIECE,
+    LANE_ROW,
+    LANE_START,
     OFFSET,
     SLOT,
     START,
@@ -65,23 +72,35 @@ class MemorySegment:
 
 @dataclass(eq=False)
 class StepStream:
-    """Environments whose steps are recorded together: the next row of each lane, and the piece of its open episode."""
+    """Environments whose steps are recorded together, and the state of their lanes."""
 
     lanes: int
     lane_rows: int
-    row: IntArray
-    piece: IntArray
-    entered: IntArray  # anchors of the open episode
-    closed: IntArray  # episodes
-    ended: IntArray  # `[lanes, 2]` last piece of the last closed episode, and the number of its first step
+    state: IntArray
     segment: MemorySegment | None = None
     previous: MemorySegment | None = None  # while new anchors may read it
     fresh: int = 0  # steps since the segment began
+    used: int = 0  # rows of the fullest lane, at most
+
+    @property
+    def row(self) -> IntArray:
+        """`[lanes]` int64 next row of each lane."""
+        return self.state[:, LANE_ROW]
+
+    @property
+    def piece(self) -> IntArray:
+        """`[lanes]` int64 piece of each open episode, or -1."""
+        return self.state[:, LANE_PIECE]
 
     @property
     def is_open(self) -> BoolArray:
         """`[lanes]` bool, whether an episode is open."""
         return self.piece >= 0
+
+    @property
+    def closed(self) -> IntArray:
+        """`[lanes]` int64 episodes that ended."""
+        return self.state[:, LANE_CLOSED]
 
 
 def live_range(lengths: IntArray, capacity: int) -> int:
@@ -146,9 +165,9 @@ class SegmentStore:
     def stream(self, lanes: int) -> StepStream:
         """Return a new stream of steps of so many environments."""
         lane_rows = max(-(-self.capacity // (PARTS * lanes)), self._reach + 3, LEAST_ROWS)
-        zeros = np.zeros(lanes, np.int64)
-        none = np.full(lanes, -1)
-        return StepStream(lanes, lane_rows, zeros, none, zeros.copy(), zeros.copy(), np.full((lanes, 2), -1))
+        state = np.zeros((lanes, LANE), np.int64)
+        state[:, [LANE_PIECE, LANE_ENDED, LANE_START]] = -1
+        return StepStream(lanes, lane_rows, state)
 
     def check(self, episode: Episode) -> None:
         """Raise an error for an episode that the store cannot take."""
@@ -190,7 +209,7 @@ class SegmentStore:
             row = lane * stream.lane_rows + int(stream.row[lane])
             piece = self._piece(segment)
             self.table[piece] = 0, segment.slot, row, 0, -1, -1, numbers[i], self._counters[ARRIVED]
-            stream.piece[lane], stream.entered[lane] = piece, 0
+            stream.state[lane, [LANE_PIECE, LANE_ENTERED]] = piece, 0
             for path in self._aligned["boundary"]:
                 segment.columns[path][row] = rows[path][i]
             for path in self._aligned["episode"]:
@@ -199,11 +218,7 @@ class SegmentStore:
     def step(self, stream: StepStream, lanes: IntArray, rows: Rows, ended: BoolArray) -> None:
         """Record one step of open episodes: the values of the step, and the boundary rows after it."""
         segment = self._room(stream)
-        place = lanes * stream.lane_rows + stream.row[lanes]
-        after = place + 1
-        if len(place) == 1:
-            at = int(place[0])
-            place, after = slice(at, at + 1), slice(at + 1, at + 2)
+        place, after = self._places(stream, lanes, 0), self._places(stream, lanes, 1)
         columns = segment.columns
         for path in self._aligned["step"]:
             columns[path][place] = rows[path]
@@ -229,17 +244,24 @@ class SegmentStore:
     def last(self, stream: StepStream, lanes: IntArray) -> dict[str, AnyArray]:
         """Return the last boundary rows of open episodes."""
         segment = self._room(stream)
-        rows = lanes * stream.lane_rows + stream.row[lanes]
+        rows = self._places(stream, lanes, 0)
         return {path: segment.columns[path][rows] for path in self._aligned["boundary"]}
+
+    def _places(self, stream: StepStream, lanes: IntArray, ahead: int) -> IntArray | slice:
+        """Rows in the segment of the next rows of lanes, and so many after them."""
+        if stream.lanes == 1:
+            row = stream.state.item(LANE_ROW) + ahead
+            return slice(row, row + 1)
+        return lanes * stream.lane_rows + (stream.row[lanes] + ahead)
 
     def number_of(self, stream: StepStream, lane: int) -> int:
         """Return the number of the last closed episode of a lane, or -1 if it left."""
-        piece, start = stream.ended[lane].tolist()
+        piece, start = stream.state[lane, [LANE_ENDED, LANE_START]].tolist()
         return int(self.table[piece, EPISODE]) if self.table[piece, START] == start else -1
 
     def rename(self, stream: StepStream, lane: int, number: int) -> None:
         """Give the last closed episode of a lane its number."""
-        piece, start = stream.ended[lane].tolist()
+        piece, start = stream.state[lane, [LANE_ENDED, LANE_START]].tolist()
         while piece >= 0 and self.table[piece, START] == start:
             self.table[piece, EPISODE] = number
             piece = int(self.table[piece, BEFORE])
@@ -272,21 +294,10 @@ class SegmentStore:
         most = hi - lo + len(lanes) * (1 + (count + self._delay) // self._stride)
         if most > len(self._entries):
             self._grow_entries(most)
-        entered = stream.entered[lanes]
-        pieces = stream.piece[lanes]
-        counts = np.full(len(lanes), count)
         count_steps(
-            pieces, counts, ended, entered, self.table, self._rule, self.capacity, self._entries, self._counters
+            lanes, count, ended, stream.state, self.table, self._rule, self.capacity, self._entries, self._counters
         )
-        stream.entered[lanes] = entered
-        stream.row[lanes] += count
-        if ended.any():
-            closed = lanes[ended]
-            last = stream.piece[closed]
-            stream.ended[closed, 0], stream.ended[closed, 1] = last, self.table[last, START]
-            stream.piece[closed] = -1
-            stream.closed[closed] += 1
-            stream.row[closed] += 1  # the row of the last boundary
+        stream.used += count + 1  # the row of a last boundary
         stream.fresh += count
         if stream.previous is not None and stream.fresh > self._reach:
             self._retire(stream.previous)
@@ -317,12 +328,12 @@ class SegmentStore:
                 fresh.columns[path][row] = old[path][row + int(stream.row[lane])]
             for path in self._aligned["episode"]:
                 self._values[path][piece] = self._values[path][before]
-            stream.piece[lane] = piece
-        stream.row[:] = 0
+            stream.state[lane, LANE_PIECE] = piece
+        stream.state[:, LANE_ROW] = 0
         if stream.previous is not None:
             self._retire(stream.previous)
         stream.segment, stream.previous = fresh, segment
-        stream.fresh = 0
+        stream.fresh = stream.used = 0
         return fresh
 
     def _piece(self, segment: MemorySegment) -> int:

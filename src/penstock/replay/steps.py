@@ -61,6 +61,16 @@ class StepSource(StepRecording):
         with self.owner.lock:
             self._apply(StepChange("begin", self.key, self.lanes, lanes, rows))
 
+    def going(self, lanes: IntArray, rows: Rows) -> BoolArray:
+        """Return where an episode is open whose last boundary rows are these."""
+        stream = self.stream
+        with self.owner.lock:
+            going = stream.is_open[lanes]
+            if True in going.tolist():
+                for path, last in self.store.last(stream, lanes).items():
+                    going &= equal_rows(last, rows[path])
+        return going
+
     @override
     def step(self, lanes: IntArray, rows: Rows, ended: BoolArray) -> None:
         self.owner.wait()
@@ -132,42 +142,50 @@ class GymnasiumSteps:
 
     def __init__(self, source: StepSource, alone: bool) -> None:
         self.source, self.alone = source, alone
-        self._lanes = np.arange(source.lanes)
-        self._resetting = np.zeros(source.lanes, np.bool_)  # environments whose next step only resets them
+        spec, n = source.spec, source.lanes
+        fields = {path: (field.dtype, (n, *field.shape)) for path, field in spec.items()}
+        self._boundary = {path: fields[path] for path, field in spec.items() if field.align == "boundary"}
+        self._others = {path: fields[path] for path in spec if path not in self._boundary}
+        self._lanes = np.arange(n)
+        self._resetting = np.zeros(n, np.bool_)  # environments whose next step only resets them
         self._last: Rows = {}  # the observations of these
         self._given: object = None  # the last next observations
         saves = source.owner.write is not None
-        self._open: list[_OpenEpisode] = [_OpenEpisode(source.spec) for _ in range(source.lanes if saves else 0)]
+        self._open: list[_OpenEpisode] = [_OpenEpisode(source.spec) for _ in range(n if saves else 0)]
 
     def add(self, observations: Any, following: Any, values: Mapping[str, Any], infos: Any, mode: str) -> None:
         """Record a step of all environments. `values` are the columns of the step, and of episodes."""
-        spec = self.source.spec
-        boundary = [path for path, field in spec.items() if field.align == "boundary"]
-        now, after = (self._rows(leaves("observations", each), boundary) for each in (observations, following))
-        rows = self._rows(values, [path for path in spec if path not in boundary])
+        now = self._rows(leaves("observations", observations), self._boundary)
+        after = self._rows(leaves("observations", following), self._boundary)
+        rows = self._rows(values, self._others)
         ended = rows["terminations"] | rows["truncations"]
+        ends = True in ended.tolist()
         lanes = self._lanes
-        if self._resetting.any():  # unless the caller has reset the environment himself
-            for path, last in self._last.items():
-                self._resetting &= _equal_rows(last, now[path])
+        if self._last:
+            for path, last in self._last.items():  # unless the caller has reset the environment himself
+                self._resetting &= equal_rows(last, now[path])
             lanes = np.flatnonzero(~self._resetting)
             now, after, rows = ({p: each[lanes] for p, each in part.items()} for part in (now, after, rows))
             ended = ended[lanes]
-        if mode == "SameStep" and ended.any():
+        if ends and mode == "SameStep":
             after = self._with_final(after, ended, infos)
         if len(lanes):
             self._begin(lanes, now, rows, observations is self._given)
-            self.source.step(lanes, {**rows, **after}, ended)
-            self._collect(lanes, {**rows, **after}, ended)
-        self._given = following
+            rows |= after
+            self.source.step(lanes, rows, ended)
+            if self._open:
+                self._collect(lanes, rows, ended)
+        self._given, self._last = following, {}
+        if ends and mode == "NextStep":
+            self._await_reset(lanes, after, ended)
+
+    def _await_reset(self, lanes: IntArray, after: Rows, ended: BoolArray) -> None:
+        """Note which environments the next step resets, and their last observations."""
         self._resetting = np.zeros(len(self._lanes), np.bool_)
-        if mode == "NextStep" and ended.any():
-            self._resetting[lanes] = ended
-            self._last = {
-                path: np.empty((len(self._lanes), *each.shape[1:]), each.dtype) for path, each in after.items()
-            }
-            for path, each in after.items():
-                self._last[path][lanes] = each
+        self._resetting[lanes] = ended
+        self._last = {path: np.empty(shape, dtype) for path, (dtype, shape) in self._boundary.items()}
+        for path, each in after.items():
+            self._last[path][lanes] = each
 
     def close(self) -> None:
         """Save the open episodes as truncated, if the replay has a folder."""
@@ -175,39 +193,33 @@ class GymnasiumSteps:
             if episode.steps:
                 self._end(lane)
 
-    def _rows(self, values: Mapping[str, Any], paths: list[str]) -> dict[str, AnyArray]:
-        if set(values) != set(paths):
+    def _rows(self, values: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, AnyArray]:
+        if values.keys() != wanted.keys():
             raise DataError(
-                f"expected values of {paths}, the columns of the replay, got {sorted(values)}; give further "
+                f"expected values of {list(wanted)}, the columns of the replay, got {list(values)}; give further "
                 "columns as extras="
             )
-        n = len(self._lanes)
-        spec, alone = self.source.spec, self.alone
-        return {path: fitted(path, spec[path], value, n, alone) for path, value in values.items()}
+        alone = self.alone
+        return {path: fitted(path, *wanted[path], value, alone) for path, value in values.items()}
 
     def _begin(self, lanes: IntArray, now: Rows, rows: Rows, same: bool) -> None:
         """Begin episodes where none is open, or where the open one was left by a reset."""
-        stream = self.source.stream
-        going = stream.is_open[lanes]
-        if going.any():
-            last = self.source.store.last(stream, lanes[going])
-            equal = np.ones(int(going.sum()), np.bool_)
-            for path, each in last.items():
-                equal &= _equal_rows(each, now[path][going])
-            if same and not equal.all():
-                raise DataError(
-                    "expected observations that stay as the step before returned them, got an array that the "
-                    "environment has filled again; give copies to add()"
-                )
-            for lane in lanes[going][~equal].tolist():
-                self._end(lane)
-            going[going] = equal
-        if not going.all():
-            first = {path: each[~going] for path, each in now.items()}
-            first |= {p: rows[p][~going] for p, field in self.source.spec.items() if field.align == "episode"}
-            self.source.begin(lanes[~going], first)
-            for i, lane in enumerate(lanes[~going].tolist() if self._open else []):
-                self._open[lane].begin({path: each[i] for path, each in first.items()})
+        going = self.source.going(lanes, now)
+        if False not in going.tolist():
+            return
+        left = ~going & self.source.stream.is_open[lanes]
+        if same and left.any():
+            raise DataError(
+                "expected observations that stay as the step before returned them, got an array that the environment "
+                "has filled again; give copies to add()"
+            )
+        for lane in lanes[left].tolist():
+            self._end(lane)
+        first = {path: each[~going] for path, each in now.items()}
+        first |= {p: rows[p][~going] for p, field in self.source.spec.items() if field.align == "episode"}
+        self.source.begin(lanes[~going], first)
+        for i, lane in enumerate(lanes[~going].tolist() if self._open else []):
+            self._open[lane].begin({path: each[i] for path, each in first.items()})
 
     def _end(self, lane: int) -> None:
         self.source.end(lane, False, True)
@@ -216,7 +228,7 @@ class GymnasiumSteps:
 
     def _collect(self, lanes: IntArray, rows: Rows, ended: BoolArray) -> None:
         """Keep the rows of open episodes for the folder, and save those that ended."""
-        for i, lane in enumerate(lanes.tolist() if self._open else []):
+        for i, lane in enumerate(lanes.tolist()):
             self._open[lane].add({path: each[i] for path, each in rows.items()})
             if ended[i]:
                 self.source.save(lane, self._open[lane].take())
@@ -232,7 +244,9 @@ class GymnasiumSteps:
         after = {path: each.copy() for path, each in after.items()}
         for lane in np.flatnonzero(ended).tolist():
             for path, value in leaves("observations", _of_lane(finals, lane)).items():
-                after[path][lane] = fitted(path, self.source.spec[path], value, 1, True)[0]
+                after[path][lane] = fitted(
+                    path, self._boundary[path][0], (1, *self._boundary[path][1][1:]), value, True
+                )[0]
         return after
 
 
@@ -247,19 +261,19 @@ def leaves(path: str, value: Any) -> dict[str, Any]:
     return {name: leaf for key, inner in parts for name, leaf in leaves(f"{path}/{key}", inner).items()}
 
 
-def fitted(path: str, field: Field, value: Any, n: int, alone: bool) -> AnyArray:
-    """Return the values of `n` environments as an array of the dtype and shape of a column."""
+def fitted(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], value: Any, alone: bool) -> AnyArray:
+    """Return the values of environments as an array of the dtype and shape of a column."""
     array: AnyArray = np.asarray(value)
     if alone:
         array = array[None]
-    if array.shape != (n, *field.shape):
-        raise DataError(f"expected {path} of shape {(n, *field.shape)[alone:]}, got {array.shape[alone:]}")
-    if array.dtype == field.dtype:
+    if array.shape != shape:
+        raise DataError(f"expected {path} of shape {shape[alone:]}, got {array.shape[alone:]}")
+    if array.dtype == dtype:
         return array
-    whole = array.dtype.kind in "bui" and field.dtype.kind in "ui"
-    cast = array.astype(field.dtype) if whole or np.can_cast(array.dtype, field.dtype, "same_kind") else None
+    whole = array.dtype.kind in "bui" and dtype.kind in "ui"
+    cast = array.astype(dtype) if whole or np.can_cast(array.dtype, dtype, "same_kind") else None
     if cast is None or (whole and not np.array_equal(cast, array)):
-        raise DataError(f"expected {path} of {field.dtype}, got {array.dtype}; convert it where it is made")
+        raise DataError(f"expected {path} of {dtype}, got {array.dtype}; convert it where it is made")
     return cast
 
 
@@ -297,7 +311,7 @@ def _of_lane(values: Any, lane: int) -> Any:
     return tuple(_of_lane(inner, lane) for inner in values) if is_tuple(values) else values[lane]
 
 
-def _equal_rows(one: AnyArray, other: AnyArray) -> BoolArray:
+def equal_rows(one: AnyArray, other: AnyArray) -> BoolArray:
     """Whether rows have the same bytes."""
     if len(one) == 1:
         return np.array([one.tobytes() == other.tobytes()])
