@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.replay.replay import run_of
 from penstock.conversion.difference import difference
 from penstock.errors import DataError, FormatError, StateError, WorkerError
 from penstock.formats.columns import table as tables
@@ -310,7 +311,7 @@ def test_a_learner_follows_and_publishes_weights(tmp_path: Path) -> None:
         if done:
             batch = replay.sample(16)
             assert batch["observations"].shape == (16, 3)
-            seen.append(replay.episodes)
+            seen.append(run_of(replay).contents.episodes)
             there = done * JOB
             if there < EPISODES:
                 with pytest.raises(FormatError, match=f"the recording stopped at {there} of {EPISODES} episodes"):
