@@ -11,6 +11,7 @@ from penstock.core.narrowing import is_listed, is_mapping
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import ArgumentError, SpecError, suggestion
 from penstock.loading.arranged import BatchDict, mark_of, marked, through, tuple_class
+from penstock.loading.layouts_packs import PACKS
 from penstock.loading.ticket import Batch
 
 Arrange = Callable[[Batch], Any]
@@ -25,7 +26,7 @@ class NamedLayout:
     source: str
 
 
-LAYOUTS: dict[str, NamedLayout] = {}
+LAYOUTS = {name: NamedLayout(arrange, source) for name, (arrange, source) in PACKS.items()}
 """Every layout that has a name."""
 
 
