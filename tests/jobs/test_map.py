@@ -92,7 +92,7 @@ def test_the_runner_may_have_resources(inputs: Inputs, tmp_path: Path, small_par
 def test_what_other_processes_cannot_import_or_open_is_refused(inputs: Inputs, tmp_path: Path) -> None:
     data, memory = open_recording(inputs), penstock.from_arrays({"rewards": np.ones(3)}, lengths=[3])
     for fn in (lambda episode: {"x": 1}, mapping.Changed()):
-        with pytest.raises(DataError, match=r"function or class of a module.*file of its own"):
+        with pytest.raises(DataError, match=r"function or class of a module.*separate file"):
             data.map_episodes(fn, version=1).write(tmp_path / "out", jobs=2)
     with pytest.raises(DataError, match=r"other processes can open: one of penstock\.open"):
         memory.map_episodes(mapping.doubled, column="x").write(tmp_path / "out", jobs=2)
