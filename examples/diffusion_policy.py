@@ -94,7 +94,7 @@ def train(policy: Policy, windows: penstock.MapDataset, updates: int) -> list[fl
     torch.set_num_threads(1)  # the fastest for networks this small
     optimizer, losses = torch.optim.Adam(policy.parameters(), lr=1e-3), list[float]()
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
-    for batch in windows.shuffle(seed=0).with_epoch_length(256 * updates).loader(batch_size=256, output="torch"):
+    for _, batch in zip(range(updates), windows.shuffle(seed=0).repeat().loader(batch_size=256, output="torch")):
         loss = policy.loss(batch)
         optimizer.zero_grad()
         loss.backward()

@@ -1,4 +1,4 @@
-"""The APIs of other libraries over penstock: `minari`, `airio` and `lerobot`. A program changes one import.
+"""The APIs of other libraries over penstock: `minari`, `airio`, `lerobot` and `diffusion_policy`. A program changes one import.
 
 Each mirror has the names and arguments of one version, which its page names.
 """
