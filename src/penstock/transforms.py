@@ -24,6 +24,7 @@ from penstock.plan.steps import Steps
 from penstock.plan.weighted import Weighted
 from penstock.plan.where import Where
 from penstock.plan.windows import Windows
+from penstock.plan.without import Without
 
 __all__ = [
     "Augmentation",
@@ -50,6 +51,7 @@ __all__ = [
     "Weighted",
     "Where",
     "Windows",
+    "Without",
     "measure",
     "read_lengths",
 ]

@@ -30,6 +30,7 @@ from penstock.plan import (
     Take,
     Where,
     Windows,
+    Without,
     apply,
 )
 from penstock.plan.mixed import MixedPlan, MixPart
@@ -163,6 +164,20 @@ class TestTake(TransformContract):
 
     def test_no_episodes_make_an_empty_plan(self) -> None:
         """Rows that are taken have to be there."""
+
+
+class TestWithout(TransformContract):
+    keeps_samples = False
+
+    def transform(self) -> PlanTransform:
+        return Without({0: [2, 6]})
+
+
+class TestWithoutInEpochsThatDiffer(TestWithout):
+    same_samples = False
+
+    def plan(self, episodes: Episodes) -> Plan:
+        return self.transform().reorder(Shard(1, 3).reorder(Shuffle(1).reorder(Steps().plan(episodes))))
 
 
 class TestMix(PlanContract):

@@ -17,6 +17,7 @@ from penstock.data.function_digest import FunctionDigest
 from penstock.data.loadable import Loadable
 from penstock.data.map_function import MapFn, Mapped
 from penstock.data.plan_picture import PlanPicture, upcoming
+from penstock.data.planned_rows import asked_episodes
 from penstock.data.planned_samples import PlannedSamples
 from penstock.data.relabel import GoalChoice, Relabelled
 from penstock.data.scan import By, WeightFn, sample_weights, scan
@@ -37,6 +38,7 @@ from penstock.plan.shuffle import Shuffle
 from penstock.plan.transform import PlanTransform, require_transform
 from penstock.plan.weighted import Draw, Weighted
 from penstock.plan.where import evaluate
+from penstock.plan.without import Without
 
 LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never ends has 2^62
 
@@ -312,6 +314,33 @@ class MapDataset(OtherNames, Loadable):
             return self.apply(Take(rows_of_mask(condition, len(self), "sample")))
         keep = scan(self._samples, lambda columns: _kept(condition(columns), columns.n), "filter", progress)
         return self.apply(Take(np.flatnonzero(keep)))
+
+    def without(self, episodes: int | Sequence[int], source: int | None = None) -> MapDataset:
+        """Leave out the samples of some episodes, and leave all others as they were. See `penstock.plan.Without`.
+
+        The order of the other samples, their goals and their random functions stay, as far as they were chosen before.
+        So call it last. `Loader.why` and `Loader.uses` have the positions that samples had with the episodes as
+        `original`. In packs, the rows of the episodes become padding, and nothing moves.
+
+        Args:
+            episodes: Number of an episode in its source, as `Loader.why` has it, or several.
+            source: Number of the source in `sources`. Required if there are several. The default is None: the only one.
+
+        Returns:
+            The other samples. Cost: finding the samples of the episodes once an epoch; 8 bytes for each.
+
+        Raises:
+            PlanError: There is no such source or episode, the dataset has no end, or packs have `cu_seqlens`.
+            ArgumentError: `episodes` is something else.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"x": np.arange(9)}, lengths=[4, 3, 2]).steps().shuffle(seed=0)
+            >>> data.without(1)[:]["x"].tolist() == [x for x in data[:]["x"].tolist() if not 4 <= x < 7]
+            True
+        """
+        number, wanted = asked_episodes(self._samples, episodes, source)
+        return self.apply(Without({number: wanted.tolist()}))
 
     def weighted(
         self,

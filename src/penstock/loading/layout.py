@@ -12,6 +12,7 @@ from penstock.core.ragged import Array, Ragged
 from penstock.errors import ArgumentError, SpecError, suggestion
 from penstock.loading import layouts_rl
 from penstock.loading.arranged import BatchDict, mark_of, marked, through, tuple_class
+from penstock.loading.layouts_packs import PACKS
 from penstock.loading.ticket import Batch
 
 Arrange = Callable[[Batch], Any]
@@ -39,6 +40,7 @@ LAYOUTS: dict[str, NamedLayout] = {
     "tianshou": NamedLayout(
         layouts_rl.tianshou, "https://github.com/thu-ml/tianshou/blob/v2.0.1/tianshou/data/buffer/buffer_base.py"
     ),
+    **{name: NamedLayout(arrange, source) for name, (arrange, source) in PACKS.items()},
 }
 """Every layout that has a name."""
 

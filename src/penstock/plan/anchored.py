@@ -144,8 +144,15 @@ class AnchoredPlan(FixedPlan):
     @override
     def uses(self, source: int, episodes: IntArray, lo: int, hi: int) -> IntArray:
         rows = self.episodes.rows_of(source, episodes)
-        first = self._samples.starts(rows)
-        return in_each_epoch(ranges(first, self._samples.starts(rows + 1) - first), len(self), lo, hi)
+        return in_each_epoch(ranges(self._samples.starts(rows), self.samples_in(rows)), len(self), lo, hi)
+
+    @override
+    def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:
+        return self.episodes.extent_of(self.views[view].align, self.episodes.rows_of(source, episodes))
+
+    def samples_in(self, rows: IntArray) -> IntArray:
+        """Return the number of samples of rows of the table of episodes, `[n]`."""
+        return self._samples.starts(rows + 1) - self._samples.starts(rows)
 
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Widths of the views without padding, or the parts of the views inside the episode."""

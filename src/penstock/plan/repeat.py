@@ -48,6 +48,7 @@ class RepeatedPlan(DerivedPlan):
     """Plan of `Repeat`: the same positions, with longer epochs."""
 
     same_positions = True
+    loses = ""
 
     def __init__(self, upstream: Plan, transform: Repeat) -> None:
         super().__init__(upstream, transform)
