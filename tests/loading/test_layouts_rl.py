@@ -13,9 +13,9 @@ from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 
 import penstock
 from penstock.errors import SpecError
-from penstock.loading.layout import LAYOUTS
 from penstock.transforms import FlattenObservations
 
+RL_LAYOUTS = ["sb3", "d3rlpy", "corl", "torchrl", "tianshou"]
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 OBSERVATIONS = {
     "vectors": BOX,
@@ -127,7 +127,7 @@ def transitions(seed=0, **columns):
     return penstock.from_arrays(data | columns, [10, 10, 10])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", RL_LAYOUTS)
 def test_a_rank_without_rows_has_a_batch_without_rows(layout):
     columns = {"observations": {"x": np.zeros((5, 2))}, "truncations": np.zeros(4, bool)}
     space = penstock.spaces.Dict({"x": penstock.spaces.Box(np.zeros(2), np.ones(2), np.dtype("f8"))})
@@ -156,7 +156,7 @@ def test_corl_is_five_float32_arrays():
     assert dones[:, 0].nonzero()[0].tolist() == [9, 19, 29]
 
 
-@pytest.mark.parametrize("layout", ["sb3", "d3rlpy", "corl", "torchrl", "tianshou"])
+@pytest.mark.parametrize("layout", RL_LAYOUTS)
 def test_layouts_refuse_what_they_cannot_express(layout):
     data = transitions()
     with pytest.raises(SpecError, match=r"without \['next_observations'\].*transitions\(\)"):
