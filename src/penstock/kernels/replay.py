@@ -255,8 +255,8 @@ def _gather_samples(
 ) -> None:
     """Copy the rows of samples `places` `[n, 2]` of all `views` to `out`, each view from its byte `offsets` on.
 
-    `address[column, slot]` is where a column begins in a segment; values of episodes are in a table of their own. All views of some samples are copied before the next
-    samples, so that rows that several views have come from the cache.
+    `address[column, slot]` is where a column begins in a segment; values of episodes are in a table of their own. All
+    views of some samples are copied before the next samples, so that rows that several views have come from the cache.
     """
     base, n = np.int64(out.ctypes.data), len(places)
     size = 1
