@@ -233,6 +233,7 @@ PRIORITIZED = penstock.replay.PrioritizedSampler(1.0)
 SAMPLERS: list[Any] = [
     penstock.replay.UniformSampler(),
     penstock.replay.RecentSampler(30.0),
+    penstock.replay.StratifiedSampler(),
     PRIORITIZED,
     penstock.replay.PrioritizedSampler(kind="rank"),
 ]

@@ -45,7 +45,7 @@ LANE_ROW = 0  # next row of the lane
 LANE_PIECE = 1  # of the open episode, or -1
 LANE_ENTERED = 2  # anchors of the open episode
 LANE_CLOSED = 3  # episodes
-LANE_ENDED, LANE_START = 4, 5  # last piece of the last closed episode, and the number of its first step
+LANE_ENDED, LANE_NUMBER = 4, 5  # last piece of the last closed episode, and its number
 LANE = 6  # number of columns
 
 # Entries of `counters`.
@@ -222,7 +222,7 @@ def _count_steps(
         lane[LANE_ROW] += count
         counters[ARRIVED] += count
         if ended[k]:
-            lane[LANE_ENDED], lane[LANE_START] = last, table[last, START]
+            lane[LANE_ENDED], lane[LANE_NUMBER] = last, table[last, EPISODE]
             lane[LANE_PIECE] = -1
             lane[LANE_ROW] += 1  # the last boundary
             lane[LANE_CLOSED] += 1
