@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.replay.replay import run_of
 from penstock.conversion.difference import difference
 from penstock.errors import DataError, FormatError, StateError, WorkerError
 from penstock.formats.columns import table as tables
@@ -34,6 +33,7 @@ from penstock.recording.memory import MemoryWriter
 from penstock.recording.policies import PolicyWeights
 from penstock.recording.rollout_spec import RolloutSpec
 from penstock.recording.rollout_worker import RolloutWorker
+from penstock.replay.replay import run_of
 from tests.jobs import collecting
 
 HERE = "tests.jobs.collecting"
