@@ -7,9 +7,12 @@ BIN := .venv/bin
 REFERENCE := .build/reference/bin/python
 PEERS := .build/peers/bin/python
 LEROBOT := .build/lerobot/bin/python
+TRAINERS := .build/trainers/bin/python
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
+# The frameworks whose training programs are in examples/trainers, in the versions of its constraints.txt.
+TRAINED := accelerate cpprb datasets equinox flax lightning optax ray[train] stable-baselines3 torchdata torchrl transformers trl
 
 # Tests start Python hundreds of times, and pytest rewrites each of their files: what was compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -22,7 +25,7 @@ QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batche
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test quick alone browser check fuzz bounds figures docs clean
+.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -45,6 +48,9 @@ alone: .venv/dev.stamp ## tests of each distribution beside the core, while thos
 	@set -e; for package in $(notdir $(PACKAGES)); do echo "$$package alone"; \
 		PENSTOCK_ALONE=$$package PYTEST_PLUGINS=tests.alone $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
 			packages/$$package/tests; done
+
+trainers: .build/trainers.stamp ## the programs of examples/trainers inside the frameworks of others, in an environment of their own
+	$(TRAINERS) -m pytest -q -n $(JOBS) --dist loadfile tests/trainers
 
 check: .venv/dev.stamp ## lint, format, plain English, types, and the measures of readability
 	$(BIN)/ruff check .
@@ -88,6 +94,15 @@ docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 		mosaicml-streaming==0.13.0 webdataset==1.0.2 datasets==5.0.1 zarr==2.18.7 numcodecs==0.15.1 \
 		torchrl==0.14.1 cpprb==11.0.0 stable-baselines3==2.9.2 flashbax==0.1.3
 	$(PEERS) -m pip install -qq --disable-pip-version-check --no-deps trl==1.16.0 axolotl==0.19.0
+	@touch $@
+
+.build/trainers.stamp: examples/trainers/constraints.txt pyproject.toml
+	@echo "installing the frameworks of examples/trainers into .build/trainers"
+	$(PYTHON) -m venv .build/trainers
+	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< pip hatchling editables
+	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< $(TORCH)
+	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< --no-build-isolation -e '.[gymnasium,jax,plot,torch]' \
+		-e packages/penstock-mirrors $(TRAINED) hypothesis pytest pytest-xdist sybil
 	@touch $@
 
 .build/tfds.stamp:

@@ -22,6 +22,8 @@ TRANSFORMS: list[Any] = [
     penstock.transforms.Windows(5, past=2, pad="zero"),
     penstock.transforms.Windows(5, past=2, stride=2, pad="repeat", columns={"ahead": ("observations", 0, 7)}),
     penstock.transforms.Windows(3, pad="zero", columns={"actions": (-9, -4)}),
+    penstock.transforms.Windows(8, past=3, pad="zero", pad_before=2, pad_after=1),
+    penstock.transforms.Windows(4, past=1, frame_skip=2, columns={"ahead": ("observations", 0, 7, 3)}),
     penstock.transforms.Pairs(3),
 ]
 
@@ -44,6 +46,13 @@ def test_samples_are_those_of_a_planned_dataset(transform: SampleTransform, capa
     lo, hi = replay.anchors
     assert len(replay) == hi - lo == len(wanted) > 0
     assert_equal(replay.take(np.arange(lo, hi)), wanted[:])
+
+
+@pytest.mark.parametrize("options", [{"pad_before": 1}, {"past": 2, "pad_after": 3}, {"frame_skip": 2}])
+def test_windows_that_a_replay_cannot_gather_are_refused(options: dict[str, int]) -> None:
+    replay = penstock.Replay(None, 100, samples=penstock.transforms.Windows(4, pad="zero", **options))
+    with pytest.raises(penstock.errors.ArgumentError, match="past of pad_before"):
+        replay.write(episode(0, 9))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])

@@ -43,7 +43,7 @@ from penstock.plan.sequences import Sequences
 from penstock.plan.steps import Steps
 from penstock.plan.transform import EpisodeTransform, SampleTransform, require_transform
 from penstock.plan.where import TakeEpisodes, Where
-from penstock.plan.windows import Windows
+from penstock.plan.windows import RangeEntry, Windows
 
 
 class EpisodeDataset(OtherNames):
@@ -480,7 +480,10 @@ class EpisodeDataset(OtherNames):
         past: int = 0,
         stride: int = 1,
         pad: Pad = "drop",
-        columns: Mapping[str, tuple[int, int] | tuple[str, int, int]] | None = None,
+        columns: Mapping[str, RangeEntry] | None = None,
+        pad_before: int | None = None,
+        pad_after: int | None = None,
+        frame_skip: int = 1,
     ) -> MapDataset:
         """Make samples of `length` consecutive steps of one episode. See `penstock.plan.Windows`.
 
@@ -490,8 +493,13 @@ class EpisodeDataset(OtherNames):
             stride: Steps from one anchor to the next, at least 1. The default is 1.
             pad: `"drop"` leaves out windows that reach beyond the episode. `"zero"` and `"repeat"` pad them, and add a
                 `mask`.
-            columns: Ranges of single columns, `(lo, hi)` steps from the anchor. `(column, lo, hi)` reads `column` under
-                another name. The default is the whole window for every column.
+            columns: Ranges of single columns, `(lo, hi)` steps from the anchor, or `(lo, hi, k)` for every `k`-th of
+                them. With a column before them, such as `(column, lo, hi)`, the output has another name. The default is
+                the whole window for every column.
+            pad_before: Most padded rows before the episode: the first sample begins so many steps before it. The
+                default is None: anchors begin at step 0.
+            pad_after: Most padded rows after the episode. The default is None: anchors continue to the last step.
+            frame_skip: Steps from one row of a window to the next, for columns without a range. The default is 1.
 
         Returns:
             Samples with columns `[n, length, ...]`.
@@ -505,7 +513,7 @@ class EpisodeDataset(OtherNames):
             >>> data.windows(2)[:]["rewards"].tolist()
             [[0.0, 1.0], [2.0, 3.0], [3.0, 4.0]]
         """
-        return self.apply(Windows(length, past, stride, pad, columns or {}))
+        return self.apply(Windows(length, past, stride, pad, columns or {}, pad_before, pad_after, frame_skip))
 
     def delta_timestamps(
         self, offsets: Mapping[str, Sequence[float]], *, fps: float | None = None, tolerance: float = 1e-4

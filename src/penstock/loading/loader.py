@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from typing_extensions import TypeVar
 
 from penstock.core.boundary import loading_state
+from penstock.data.coverage import Coverage, coverage
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.plan_picture import PlanPicture
@@ -25,6 +26,7 @@ from penstock.loading.pipeline_source import BatchPipeline, LiveExplanation, Pip
 from penstock.loading.position_source import PositionSource
 from penstock.loading.ranks import Ranks, check_ranks, ranks
 from penstock.loading.ticket import Batch, Ticket
+from penstock.loading.uses import Uses, uses
 from penstock.loading.why import Why, why
 from penstock.plan.batched import BatchedPlan, Batches, check_unplanned
 
@@ -345,6 +347,84 @@ class Loader(Generic[T]):
             return given.pipeline.why(parsed, column)
         source = self._cursor.owner(parsed)
         return why(source.dataset, parsed, source.skips, column)
+
+    def uses(
+        self,
+        episodes: int | Sequence[int],
+        source: int | None = None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> Uses:
+        """Return the batches that had some episodes so far, and the ones that will: the inverse of `why`.
+
+        It is arithmetic: nothing is logged, read, or changed. Positions before the position of the loader were given,
+        except of epochs that were left early. A run over data that has grown meanwhile is counted in its present order.
+
+        Cost: proportional to the uses, for most orders. An order of sorted batches or packs also plans each window with
+        a use. Random draws, goals drawn from all episodes, and transforms of yours without an `inverse` look at each
+        position.
+
+        Args:
+            episodes: Number of an episode in its source, as `why` has it, or several.
+            source: Number of the source. Required if there are several. The default is None: the only one.
+            since: First position to look at. The default is None: the beginning of the run, with the mixes that it had
+                before.
+            until: Position after the last one. The default is None: the end of the epoch under way; of an endless
+                dataset, the position of the loader.
+
+        Returns:
+            A line for each sample, with its batch, row, rank and ticket. `print` shows it as a table.
+
+        Raises:
+            PlanError: The dataset is not a `MapDataset`, or there is no such source or episode.
+            ArgumentError: `episodes` is something else.
+            StateError: The run had a mix before whose parts have changed.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+            >>> uses = data.steps().shuffle(seed=0).loader(batch_size=2).uses(0, until=10)
+            >>> np.asarray(uses.table["epoch"]).tolist(), len(set(uses.tickets)) <= 4
+            ([0, 0, 1, 1], True)
+        """
+        feed, state = self._cursor.current()
+        if not isinstance(feed, PositionSource):
+            raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
+        return uses(feed, int(state["position"]), episodes, source, since, until)
+
+    def coverage(self, column: str | None = None, *, epoch: int | None = None) -> Coverage:
+        """Return which rows of the data are in no sample of an epoch, and why.
+
+        Reasons are, for example, episodes that were not chosen, excluded spans, episodes that are shorter than a
+        window, a stride, a filter, the length of an epoch, the end of a mix, packs that drop samples, a short last
+        batch, and skipped ranges. Nothing is read, and the state does not change.
+
+        Args:
+            column: Output whose rows are counted. The default is the widest range of steps.
+            epoch: Number of the epoch, 0 or more. The default is None: the epoch under way.
+
+        Returns:
+            Counts and ranges by reason. Cost: plans the epoch once, and where rows are missing once more for each
+            transform that may lose some.
+
+        Raises:
+            PlanError: The dataset is not a `MapDataset` or has no end, or there is no such column or epoch.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(9.0)}, lengths=[6, 1, 2])
+            >>> print(data.windows(2, stride=2).loader(batch_size=2, drop_last=True).coverage())
+            8 of 9 steps (88.889%) are in a sample of epoch 0
+                                           steps   share  ranges  episodes
+            in a sample                        8  88.89%
+            episode shorter than a sample      1  11.11%       1         1
+        """
+        feed, state = self._cursor.current()
+        if not isinstance(feed, PositionSource):
+            raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
+        number = feed.epoch(state) if epoch is None else epoch
+        return coverage(feed.dataset, number or 0, column, feed.given(number or 0))
 
     def show(self, batches: int = 16, *, position: int | None = None) -> PlanPicture:
         """Show what the loader will serve, before it serves it: batches, layout, mixing, shares of a mix.

@@ -39,9 +39,9 @@ def hand_over_of(
     if output == "numpy":
         return layout or as_it_is
     if output == "torch":
-        made = importlib.import_module("penstock.loading.torch").TorchOutput(device, pin)
+        convert = importlib.import_module("penstock.loading.torch").TorchOutput(device, pin)
     elif output == "jax":
-        made = importlib.import_module("penstock.loading.jax").JaxOutput(sharding)
+        convert = importlib.import_module("penstock.loading.jax").JaxOutput(sharding)
     else:
         raise PlanError(f'expected the output "numpy", "torch" or "jax", or a function of a batch, got {output!r}')
-    return made if layout is None else ArrangedOutput(layout, made)
+    return convert if layout is None else ArrangedOutput(layout, convert)

@@ -25,6 +25,7 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
+from penstock.data.coverage import COVERED
 from penstock.data.planned_samples import PlannedSamples
 from penstock.data.recycler import Recycler
 from penstock.data.sample_blocks import LONGEST_SEARCH
@@ -126,7 +127,7 @@ class PositionSource:
     def epoch_batches(self, state: State) -> int:
         """Return the number of batches of the whole epoch of a state, which is equal on all ranks."""
         if self.endless:
-            raise TypeError("a mix that never stops has no length; with_epoch_length(n) makes epochs of n samples")
+            raise TypeError("a dataset without end has no length; with_epoch_length(n) makes epochs of n samples")
         epoch = self.epoch(state)
         return 0 if epoch is None else self.batches(epoch)
 
@@ -224,6 +225,24 @@ class PositionSource:
                 lambda edges=edges: self._remote_ranges(edges),
             )
             lo = hi
+
+    def given(self, epoch: int) -> list[tuple[str, list[tuple[int, int]]]]:
+        """Return what is given of an epoch, as ranges of positions, and what it was before batches and skips.
+
+        Each comes with the reason why its samples are not in the one before.
+        """
+        if self.endless:
+            raise PlanError(
+                "expected an epoch with an end to cover, got a mix that never stops; call with_epoch_length(n) first"
+            )
+        skips = self.skips
+        lo, hi = (self.epoch_start(e)["position"] for e in (epoch, epoch + 1))
+        first, last = skips.kept_before(lo), skips.kept_before(hi)
+        end = last - (last - first) % self.step if self.drop_last else last
+        levels = [(COVERED, skips.kept(lo, skips.position(end - 1) + 1 if first < end else lo))]
+        if end < last:
+            levels.append(("in a short last batch, which is dropped", skips.kept(lo, hi)))
+        return levels if last - first == hi - lo else [*levels, ("skipped", [(lo, hi)])]
 
     def upcoming(self, state: State, batches: int) -> tuple[IntArray, IntArray]:
         """Return the samples of the next batches of an epoch, over all ranks and without skipped ones."""

@@ -190,6 +190,11 @@ class SampleLayout:
             raise ArgumentError(
                 f"expected Transitions, Windows, Steps or Pairs as the samples of a replay, got {samples!r}"
             )
+        if not plan.inside or (plan.pad != "drop" and any(view.every != 1 for view in plan.views)):
+            raise ArgumentError(
+                f"expected windows around a step, and without frame_skip where they are padded, got {samples!r}; give "
+                "a past of pad_before, and as many more steps as pad_after"
+            )
         pad = REPEAT if plan.pad == "repeat" else 0
         outputs: list[SampleOutput] = []
         for read in plan.reads:
