@@ -28,6 +28,7 @@ COMMANDS = {
         "penstock.cli.convert:convert",
         "Convert a dataset to another format; lists data that the target cannot store.",
     ),
+    "map": ("penstock.cli.map:map_episodes", "Change every episode by a function of yours, and write a new dataset."),
     "certificate": (
         "penstock.cli.certificate:certificate",
         "Show what a conversion kept, changed and left out; --verify compares again.",
