@@ -102,6 +102,16 @@ class Windows(SampleTransform):
         ranges = self.columns.items() if isinstance(self.columns, Mapping) else ((r[0], r[1:]) for r in self.columns)
         set_fields(self, columns=_ranges(ranges))
 
+    def __repr__(self) -> str:
+        """Return the text of which fingerprints are made: later fields are in it only where they say something."""
+        ranges = tuple(each[:-1] if each[-1] == 1 else each for each in self.columns)
+        entries: dict[str, object] = {"length": self.length, "past": self.past, "stride": self.stride, "pad": self.pad}
+        entries["columns"] = ranges
+        later = {"pad_before": self.pad_before, "pad_after": self.pad_after}
+        entries |= {name: rows for name, rows in later.items() if rows is not None}
+        entries |= {} if self.frame_skip == 1 else {"frame_skip": self.frame_skip}
+        return f"Windows({', '.join(f'{name}={value!r}' for name, value in entries.items())})"
+
     @override
     def plan(self, episodes: Episodes) -> Plan:
         skip = self.frame_skip
