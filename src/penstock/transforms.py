@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from penstock.core.selection import Selection
 from penstock.data.augment import Augmentation, ColorJitter, GaussianNoise, RandomCrop, RandomShift
+from penstock.data.flatten import FlattenObservations
 from penstock.data.lengths import read_lengths
 from penstock.data.measure import measure
 from penstock.data.normalize import Normalize
+from penstock.data.texts import FillInTheMiddle, RandomPrefix, SpanCorruption
 from penstock.plan.batched import Batches
 from penstock.plan.delta_timestamps import DeltaTimestamps
 from penstock.plan.epoch_length import EpochLength
@@ -31,12 +33,15 @@ __all__ = [
     "ColorJitter",
     "DeltaTimestamps",
     "EpochLength",
+    "FillInTheMiddle",
+    "FlattenObservations",
     "GaussianNoise",
     "Goals",
     "Normalize",
     "Pack",
     "Pairs",
     "RandomCrop",
+    "RandomPrefix",
     "RandomShift",
     "Repeat",
     "RowNumbers",
@@ -44,6 +49,7 @@ __all__ = [
     "Sequences",
     "Shard",
     "Shuffle",
+    "SpanCorruption",
     "Split",
     "Steps",
     "Weighted",

@@ -251,11 +251,11 @@ class Generator:
             curation[episode] = EpisodeMarks(excluded_spans=each)
         first = rng.random() < 0.5
         if excluded and first:
-            data, text = data.curated(curation), f"{text}.without({excluded})"
+            data, text = data.apply(curation), f"{text}.without({excluded})"
         if late:
             data, episodes, text = _derived(data, episodes, text)
         if excluded and not first:
-            data, text = data.curated(curation), f"{text}.without({excluded})"
+            data, text = data.apply(curation), f"{text}.without({excluded})"
         parts = [parts_of(one, excluded.get(e, [])) for e, one in zip(index, episodes, strict=True)]
         return data, [part for each in parts for part in each], text
 

@@ -22,6 +22,7 @@ from penstock.data.planned_samples import PlannedSamples
 from penstock.data.relabel import GoalChoice, Relabelled
 from penstock.data.scan import By, WeightFn, sample_weights, scan
 from penstock.errors import ArgumentError, PlanError, SpecError
+from penstock.plan.base import is_endless
 from penstock.plan.epoch_length import EpochLength
 from penstock.plan.goals import Goals, Strategy
 from penstock.plan.outputs import MarkKind
@@ -77,12 +78,14 @@ class MapDataset(OtherNames, Loadable):
 
     def __repr__(self) -> str:
         chain = " > ".join(self._samples.chain)
-        return f"MapDataset({len(self)} samples, columns={list(self._samples.outputs)}, chain={chain})"
+        count = "endless" if is_endless(self.plan) else f"{len(self)} samples"
+        return f"MapDataset({count}, columns={list(self._samples.outputs)}, chain={chain})"
 
     def _repr_html_(self) -> str:
         rows = [(name, column) for name, column in self._samples.outputs.items()]
         chain = steps(self._samples.chain)
-        return page("MapDataset", counted(len(self), "sample"), chain, table(("output", "from"), rows))
+        count = "endless" if is_endless(self.plan) else counted(len(self), "sample")
+        return page("MapDataset", count, chain, table(("output", "from"), rows))
 
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
@@ -168,19 +171,26 @@ class MapDataset(OtherNames, Loadable):
         """
         return self.apply(Shuffle(seed, block, pool))
 
-    def repeat(self, times: int) -> MapDataset:
-        """Join several epochs into one. See `penstock.plan.Repeat`.
+    def repeat(self, times: int | None = None) -> MapDataset:
+        """Join several epochs into one, or all into one without end. See `penstock.plan.Repeat`.
+
+        A loader of a dataset without end has no length. Its batches are all full, and every pass has the order of its
+        own epoch.
 
         Args:
-            times: Number of epochs, at least 1.
+            times: Number of epochs, at least 1. The default is None: without end.
 
         Raises:
-            PlanError: `times` is below 1, or the new epoch would have more than 2^62 samples.
+            PlanError: `times` is below 1, or the new epoch would have more than 2^62 samples. Without end: epochs vary
+                in length.
 
         Example:
             >>> import penstock
-            >>> penstock.from_arrays({"x": [1, 2]}, lengths=[2]).steps().repeat(2)[:]["x"].tolist()
-            [1, 2, 1, 2]
+            >>> samples = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps()
+            >>> samples.repeat(2)[:]["x"].tolist()
+            [1, 2, 3, 1, 2, 3]
+            >>> [batch["x"].tolist() for _, batch in zip(range(3), samples.repeat().loader(2))]
+            [[1, 2], [3, 1], [2, 3]]
         """
         return self.apply(Repeat(times))
 
@@ -243,6 +253,7 @@ class MapDataset(OtherNames, Loadable):
         episode: str | None = "episodes",
         source: str | None = None,
         of: str | None = None,
+        padding: int = -1,
     ) -> MapDataset:
         """Add outputs with the step, episode and source of every row. See `penstock.plan.RowNumbers`.
 
@@ -251,13 +262,14 @@ class MapDataset(OtherNames, Loadable):
             episode: Name of the output with episode numbers, or None. The default is `"episodes"`.
             source: Name of the output with source numbers, or None. The default is None.
             of: Output whose rows are numbered. The default is None: the first one with rows of steps or observations.
+            padding: Number of padding. 0 suits `torch.nn.Embedding`, which takes no negative number. The default is -1.
 
         Returns:
-            The same samples with int32 outputs `[n, L]`, or `[n]` where a sample is one step. Padding is -1, or with
-            `pad="repeat"` the number of the row that is repeated.
+            The same samples with int32 outputs `[n, L]`, or `[n]` where a sample is one step. With `pad="repeat"`,
+            padding has the number of the row that is repeated.
 
         Raises:
-            PlanError: There is no such output, a name is taken, or no name is given.
+            PlanError: There is no such output, a name is taken, no name is given, or `padding` is no int32.
 
         Example:
             >>> import numpy as np, penstock
@@ -265,7 +277,7 @@ class MapDataset(OtherNames, Loadable):
             >>> data.steps().with_row_numbers()[:]["timesteps"].tolist()
             [0, 1, 0, 1, 2]
         """
-        return self.apply(RowNumbers(step, episode, source, of))
+        return self.apply(RowNumbers(step, episode, source, of, padding))
 
     def filter(
         self,

@@ -15,7 +15,7 @@ Ownership: arrays come from a `Recycler`, which uses the memory of a batch again
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import index
@@ -121,15 +121,26 @@ class PositionSource:
         if self.batch_size is None:
             begin, end = (self.dataset.plan.start(e) for e in (epoch, epoch + 1))
             return len(self._kept_edges(begin, end)) - 1 if begin < end else 0
-        lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
-        return (hi - lo) // self.batch_size if self.drop_last else -(-(hi - lo) // self.batch_size)
+        samples = self._samples(epoch)
+        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
 
     def epoch_batches(self, state: State) -> int:
         """Return the number of batches of the whole epoch of a state, which is equal on all ranks."""
+        return self._counted(self.batches, state)
+
+    def epoch_samples(self, state: State) -> int:
+        """Return the number of samples of the whole epoch of a state, over all ranks and without skipped ones."""
+        return self._counted(self._samples, state)
+
+    def _counted(self, count: Callable[[int], int], state: State) -> int:
         if self.endless:
-            raise TypeError("a mix that never stops has no length; with_epoch_length(n) makes epochs of n samples")
+            raise TypeError("a dataset without end has no length; with_epoch_length(n) makes epochs of n samples")
         epoch = self.epoch(state)
-        return 0 if epoch is None else self.batches(epoch)
+        return 0 if epoch is None else count(epoch)
+
+    def _samples(self, epoch: int) -> int:
+        lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
+        return hi - lo
 
     def _kept_edges(self, lo: int, hi: int) -> IntArray:
         """Kept numbers `[b + 1]` at which planned batches begin and end, from position `lo` to `hi - 1`."""
@@ -221,7 +232,7 @@ class PositionSource:
             hi = int(edges[-1])
             yield Job(
                 lambda timed, edges=edges: self._load(edges, epoch_slice, timed),
-                (hi - lo) * self.row.nbytes // self.ranks.world,
+                int((hi - lo) * self.row.nbytes / self.ranks.times),
                 lambda edges=edges: self._remote_ranges(edges),
             )
             lo = hi
@@ -276,7 +287,7 @@ class PositionSource:
         """Return the samples of a job of whole batches, over all ranks, as far as their bytes allow."""
         block = max(PLAN_BLOCK, min(TINY_BLOCK, TINY_BYTES // self.row.nbytes))
         rows = min(block, max(min(JOB_BYTES, self.memory // LEAST_JOBS) // self.row.nbytes, 1))
-        return max(rows * self.ranks.world // self.step, 1) * self.step
+        return max(int(rows * self.ranks.times) // self.step, 1) * self.step
 
     def _load(self, edges: IntArray, epoch_slice: EpochSlice, timed: Timed) -> Iterator[tuple[Batch, State]]:
         lo, hi = int(edges[0]), int(edges[-1])
@@ -318,11 +329,11 @@ class PositionSource:
 
     def shares(self, edges: IntArray) -> tuple[IntArray, IntArray]:
         """Return the rows of this rank."""
-        first = edges[:-1]
         begin, end = self.ranks.share(np.diff(edges))
-        cuts = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
-        kept = np.arange(cuts[-1], dtype=np.int64) + np.repeat(first + begin - cuts[:-1], end - begin)
-        return kept, cuts
+        counts, first = (end - begin).ravel(), (edges[:-1, None] + begin).ravel()
+        ends = np.cumsum(counts)
+        kept = np.arange(ends[-1], dtype=np.int64) + np.repeat(first - ends + counts, counts)
+        return kept, np.append(0, ends[begin.shape[1] - 1 :: begin.shape[1]])
 
     def _cut(self, blocks: Sequence[Columns], positions: IntArray, cuts: IntArray, edges: IntArray) -> Iterator[Batch]:
         """The batches of a job, mapped, with their tickets."""
@@ -332,6 +343,9 @@ class PositionSource:
             self.row.measure(rows)  # functions may make much of little, such as pictures of numbers
             first = int(positions[a]) if a < b else self.skips.position(int(edges[number]))
             count = int(positions[b - 1]) + 1 - first if a < b else 0
+            if self.ranks.mesh is not None:  # arrays are of all ranks, and so is the ticket
+                first = self.skips.position(int(edges[number]))
+                count = self.skips.position(int(edges[number + 1]) - 1) + 1 - first
             yield Batch.of(rows, Ticket(first, count, self.digest), self.ranks.weight(b - a, sizes[number]))
 
     def received(self, state: State) -> None:

@@ -171,7 +171,7 @@ def _found_before(feed: PositionSource, mix: int, number: int, episodes: IntArra
 def _lines(feed: PositionSource, position: int, mine: IntArray, mix: int) -> _Lines:
     """Batch, row, rank and ticket of samples."""
     skips, plan = feed.skips, feed.dataset.plan
-    world = feed.ranks.world
+    ranks = feed.ranks
     epoch = plan.locate(mine)[0] if len(mine) else mine
     skipped = skips.covers(mine)
     kept = np.array([skips.kept_before(k) for k in mine.tolist()], np.int64) if len(skips) else mine
@@ -181,8 +181,10 @@ def _lines(feed: PositionSource, position: int, mine: IntArray, mix: int) -> _Li
         of = np.flatnonzero((epoch == e) & ~skipped)
         batch[of], first[of], last[of] = _batches(feed, position, e, kept[of])
     samples, row = last - first, kept - first
-    rank = np.where(batch >= 0, ((row + 1) * world - 1) // samples, -1)
-    begin, end = first + rank * samples // world, first + (rank + 1) * samples // world
+    part = ((row + 1) * ranks.parts - 1) // samples
+    begin, end = first + part * samples // ranks.parts, first + (part + 1) * samples // ranks.parts
+    if ranks.mesh is not None:
+        begin, end, part = first, last, np.take(ranks.mesh.holders, part, mode="clip")
     tickets: list[Ticket | None] = [
         Ticket(lo := skips.position(a), skips.position(b - 1) + 1 - lo, feed.digest) if number >= 0 else None
         for number, a, b in zip(batch.tolist(), begin.tolist(), end.tolist(), strict=True)
@@ -194,7 +196,7 @@ def _lines(feed: PositionSource, position: int, mine: IntArray, mix: int) -> _Li
         "epoch": epoch,
         "batch": batch,
         "row": np.where(batch >= 0, row, -1),
-        "rank": rank,
+        "rank": np.where(batch >= 0, part, -1),
         "given": (mine < position) & (batch >= 0),
         "skipped": skipped,
     }

@@ -148,7 +148,7 @@ class Plan(ABC):
     def _repr_html_(self) -> str:
         outputs = [(read.name, read.column, *_view_texts(self.views[read.view])) for read in self.reads]
         derived = [(mark.name, f"({mark.kind})", *_view_texts(self.views[mark.view])) for mark in self.marks]
-        count = "endless" if len(self) >= ENDLESS else f"{len(self):,} samples an epoch"
+        count = "endless" if is_endless(self) else f"{len(self):,} samples an epoch"
         return page(
             type(self).__name__, count, table(("output", "column", "rows of", "from the anchor"), [*outputs, *derived])
         )
@@ -409,8 +409,8 @@ def check_ends(plan: Plan, purpose: str) -> None:
     """Raise an error for a plan without end."""
     if is_endless(plan):
         raise PlanError(
-            f"expected a plan with an end for {purpose}, got a mix that never stops; give mix() another stop, or call "
-            "with_epoch_length(n) first"
+            f"expected a plan with an end for {purpose}, got repeat() without a number or a mix that never stops; call "
+            "repeat() last, give mix() another stop, or call with_epoch_length(n) first"
         )
 
 
