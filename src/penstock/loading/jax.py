@@ -13,9 +13,9 @@ from penstock.core.columns import Columns, nest
 from penstock.core.narrowing import is_array, is_list, is_mapping, is_tuple
 from penstock.core.ragged import Ragged
 from penstock.errors import PlanError, SpecError, require
-from penstock.loading.arranged import mark_of, through
+from penstock.loading.arranged import BatchDict, mark_of, through
 from penstock.loading.ranks import MeshRows, Ranks, ranks
-from penstock.loading.ticket import Batch, Ticket
+from penstock.loading.ticket import Batch
 
 # A batch is JAX arrays, made as a `sharding` says: one for all arrays, or nested as the batch is. The sharding also
 # says which rows a process loads: those of its devices, in the order of the batch. So the array of all processes is the
@@ -28,7 +28,7 @@ else:
     jax = require("jax", "jax")
 
 
-class JaxArrays(dict[str, Any]):
+class JaxArrays(BatchDict):
     """A batch as nested dicts of JAX arrays, with a `ticket` and the `weight` of the share of this rank.
 
     It is a pytree like a dict. The ticket is not part of the pytree, so a new ticket causes no compilation.
@@ -43,11 +43,6 @@ class JaxArrays(dict[str, Any]):
         >>> JaxArrays({"x": jnp.zeros(2)})["x"].shape
         (2,)
     """
-
-    def __init__(self, tree: Mapping[str, Any] = {}, ticket: Ticket | None = None, weight: float = 1.0) -> None:
-        super().__init__(tree)
-        self.ticket = ticket
-        self.weight = weight
 
 
 def _flattened(batch: JaxArrays) -> tuple[list[tuple[Any, Any]], Hashable]:
