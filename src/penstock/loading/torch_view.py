@@ -32,12 +32,31 @@ else:
 BLOCK = 1024  # positions that a sampler computes at once
 
 
+class PositionSampler(torch.utils.data.Sampler[int]):
+    """The positions of one epoch for each `iter()`, without skipped ones, in the order of the dataset."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+
+    def __len__(self) -> int:
+        source, state = self._cursor.current()
+        return _planned(source).epoch_samples(state)
+
+    def __iter__(self) -> PositionIterator:
+        return PositionIterator(self._cursor)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin the next `iter()` at the start of an epoch."""
+        self._cursor.set_epoch(epoch)
+
+
 class PositionDataset(torch.utils.data.Dataset[Any]):
     """Map-style dataset of samples by position, which counts on through all epochs. A batch is read in one call."""
 
-    def __init__(self, source: PositionSource, hand_over: Callable[[Batch], Any]) -> None:
+    def __init__(self, source: PositionSource, hand_over: Callable[[Batch], Any], sampler: PositionSampler) -> None:
         self._source = source
         self._hand_over = hand_over
+        self.set_epoch = sampler.set_epoch  # Accelerate sets epochs here where it finds no sampler, after skipping
 
     def __len__(self) -> int:
         return len(self._source.dataset)
@@ -55,24 +74,6 @@ class PositionDataset(torch.utils.data.Dataset[Any]):
         if not count or np.any(np.diff(positions) != 1):
             return None
         return Ticket(int(positions[0]), count, self._source.digest)
-
-
-class PositionSampler(torch.utils.data.Sampler[int]):
-    """The positions of one epoch for each `iter()`, without skipped ones, in the order of the dataset."""
-
-    def __init__(self, cursor: Cursor) -> None:
-        self._cursor = cursor
-
-    def __len__(self) -> int:
-        source, state = self._cursor.current()
-        return _planned(source).epoch_samples(state)
-
-    def __iter__(self) -> PositionIterator:
-        return PositionIterator(self._cursor)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Begin the next `iter()` at the start of an epoch."""
-        self._cursor.set_epoch(epoch)
 
 
 class PositionIterator(Iterator[int]):
@@ -177,10 +178,11 @@ def data_loader(
             f"expected a loader without a device for worker processes, which cannot use one, got {device}; leave "
             "device out, and let the trainer copy the batches"
         )
+    sampler = PositionSampler(cursor)
     return (kind or torch.utils.data.DataLoader)(
-        PositionDataset(source, hand_over),
+        PositionDataset(source, hand_over, sampler),
         batch_size=source.batch_size,
-        sampler=PositionSampler(cursor),
+        sampler=sampler,
         drop_last=source.drop_last,
         collate_fn=_as_read,
         **options,
