@@ -86,8 +86,15 @@ def described(doc: str | None, section: str = "Args") -> set[str]:
 
 
 def arguments(call: Callable[..., Any]) -> set[str]:
-    """The names of the arguments of a function, without `self`, `cls` and those that begin with an underscore."""
-    return {name for name in inspect.signature(call).parameters if name not in {"self", "cls"} and name[0] != "_"}
+    """The names of the arguments of a function, without `self`, `cls` and those that begin with an underscore.
+
+    In place of `**options: Unpack[Options]`, the names in `Options` count.
+    """
+    names: set[str] = set()
+    for name, parameter in inspect.signature(call).parameters.items():
+        options = re.fullmatch(r"Unpack\[(\w+)\]", str(parameter.annotation))
+        names |= {name} if options is None else set(call.__globals__[options[1]].__annotations__)
+    return {name for name in names if name not in {"self", "cls"} and name[0] != "_"}
 
 
 def ours(cls: type) -> list[type]:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import traceback
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from tests.fuzz.targets import Files, Target
 CPU_SECONDS = 20
 SPARE_MEMORY = 3 << 30  # beyond what the process maps when it starts
 SOURCE = "/penstock/"
+CASES = 5  # of each target in the tests
+SLOW = ("native/pickle", "native/procgen", "native/atari", "minari/0.4.2", "l5kit/golden", "map/map")  # not in tests
 MISSING = ("no library", "MissingExtraError")  # outcomes of unedited files whose reading needs an optional library
 
 
@@ -102,6 +104,21 @@ def judged(target: Target, seed: int, folder: Path, expected: str | None = None)
     if target.sealed and expected is not None and digest != expected and not reported:
         return Outcome("finding", "other values without a word", digest)
     return Outcome("values" if digest == expected else "other values", message=digest)
+
+
+def quick(targets: Iterable[Target]) -> list[Target]:
+    """The targets that tests read: not the slow ones."""
+    return [target for target in targets if not target.key.startswith(SLOW)]
+
+
+def check_edited(target: Target, folder: Path) -> None:
+    """Fail unless some edited files give values or an error of ours."""
+    whole = judged(target, 0, folder / "unedited")
+    assert whole.kind == "other values", whole.message
+    assert judged(target, 0, folder / "again", whole.message).kind == "values"
+    for seed in range(1, 1 + CASES):
+        found = judged(target, seed, folder / str(seed), whole.message)
+        assert found.kind != "finding", f"--replay '{target.key}:{seed}'\n{found.place}\n{found.message}"
 
 
 def limit_memory() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gzip
 import hashlib
 import io
@@ -10,6 +9,7 @@ import json
 import pickle
 import random
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 import penstock
-from live.files import Opener, names
 from penstock.containers.images import encode
 from penstock.containers.pickle import PickleTemplate, loads
 from penstock.containers.tar import END, member
@@ -31,18 +30,11 @@ from penstock.formats.base.format import named, recognise
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.formats.zarr import ZarrWriter, pack_zip
 from penstock.testing.examples import FLAT, IMAGES, NESTED, RAGGED, TEXT, Example
-from penstock_chess.formats.lc0 import RECORDS, open_chunks
-from penstock_chess.lczero.binding import load_config
-from penstock_driving.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter, Scene
-from penstock_driving.map.api import InterpolationMethod, MapAPI, load_metadata, matrix_of
-from penstock_live.chunk_sources import ChunkSourceLoader
-from penstock_live.directory import FilePathProvider
-from penstock_live.journal import Arrival, Journal, Move
-from penstock_live.pipeline import LiveOptions, LivePipeline
-from tests.fuzz.edits import corrupted, edited, odd_tree, protobuf, records
+from tests.fuzz.edits import corrupted, edited, odd_tree, records
 from tests.fuzz.pickles import edited_pickle, made_up, watched
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden"
 Random = random.Random
 Files = dict[str, bytes]
 EPISODES = 40  # that are read of each dataset
@@ -163,53 +155,6 @@ def rewritten(place: str, format: str, **options: Any) -> Callable[[Path], objec
     return lambda folder: penstock.convert(GOLDEN / place, folder / "data", **how)
 
 
-def game(version: int, n: int) -> bytes:
-    """Records of a game, each with the version and a format of input."""
-    rows = np.zeros(n, RECORDS[version])
-    rows["version"] = version
-    rows["rule50_count"] = np.arange(n)
-    if version >= 5:
-        rows["input_format"] = 1
-    return rows.tobytes()
-
-
-def lc0() -> Iterator[Target]:
-    """Games in all versions of records, plain, gzipped, in tars, in a folder."""
-    read = dataset("lc0", {}, {"damaged": "refuse"}, {"order": "key"})
-    for version in (3, 4, 5, 6, 7):
-        zipped = gzip.compress(game(version, 3), mtime=0)
-        yield Target("lc0", f"gz{version}", bytes_of("training.1.gz", zipped), chunks)
-    yield Target("lc0", "sealed", bytes_of("training.1.gz", zipped), chunks, corrupted, sealed=True)
-    yield Target("lc0", "frames", bytes_of("training.1", game(6, 4)), read)
-    mixed = [member(f"training.{i}.gz", gzip.compress(game(v, 2), mtime=0)) for i, v in enumerate((3, 4, 5, 6, 7, 6))]
-    archive = b"".join([*mixed, member("raw", game(7, 2)), member("LICENSE", b"text"), END])
-    yield Target("lc0", "tar", bytes_of("training.tar", archive), read)
-    yield Target("lc0", "tar chunks", bytes_of("training.tar", archive), chunks)
-    yield Target("lc0", "golden", copy_of("lc0/old/v4.gz"), read)
-    yield Target("lc0", "folder", copy_of("lc0/gz"), dataset("lc0", {}, {"damaged": "refuse"}))
-
-
-def chunks(folder: Path, rng: Random) -> tuple[str, bool]:
-    """Reads the chunks as live data do, and the dataset."""
-    path, digest, reported = the_one(folder), hashlib.sha256(), False
-    file = open_chunks(path, limit=1 << 22)
-    try:
-        for i in range(len(file) if file is not None else 0):
-            assert file is not None
-            try:
-                digest.update(file.load(i).tobytes())
-                file.load(i, lambda n: np.arange(0, n, 2))
-            except PenstockError:
-                reported = True
-        if file is not None:
-            file.load_some(range(len(file)), lambda i, n: np.arange(0, n, 2))
-    finally:
-        if file is not None:
-            file.close()
-    whole, more = dataset("lc0", {}, {"damaged": "refuse"})(folder, rng)
-    return digest.hexdigest() + whole, reported or more
-
-
 def samples() -> bytes:
     """An archive of samples with members of many extensions."""
 
@@ -293,17 +238,6 @@ def columns() -> Iterator[Target]:
 
 def _json_or_raw(data: bytes, rng: Random) -> bytes:
     return edited(data, rng) if data[:1] == b"{" else records(data, rng)
-
-
-def native() -> Iterator[Target]:
-    """All kinds of native demonstrations of benchmarks."""
-    for kind, place in (
-        *(("dm_control", "ilr/native/dm_control"), ("minerl", "ilr/native/minecraft")),
-        *(("procgen", "ilr/native/procgen"), ("atari", "ilr/native/atari")),
-    ):
-        yield Target("native", kind, copy_of(place), dataset("native"))
-    for name in ("magical_0", "dm_control"):
-        yield Target("native", f"pickle {name}", copy_of(f"ilr/pickles/{name}.pkl.gz"), dataset("native"))
 
 
 def demos() -> Iterator[Target]:
@@ -453,48 +387,6 @@ def aloha(folder: Path) -> None:
         file["compress_len"] = np.array([[len(blob) for blob in blobs]], "f4")
 
 
-def scene(seed: int, counts: tuple[int, ...]) -> Scene:
-    """A scene of as many agents, and as many faces of lights, in each frame."""
-    rng = np.random.default_rng(seed)
-    frames: Any = np.zeros(len(counts), FRAME_DTYPE)
-    frames["timestamp"], frames["ego_rotation"] = np.arange(len(counts)) * 10**8, np.eye(3)
-    ends = np.cumsum(counts)
-    for field in ("agent_index_interval", "traffic_light_faces_index_interval"):
-        frames[field] = np.stack([ends - counts, ends], 1)
-    agents, lights = np.zeros(sum(counts), AGENT_DTYPE), np.zeros(sum(counts), TL_FACE_DTYPE)
-    agents["track_id"], agents["label_probabilities"] = np.arange(1, len(agents) + 1), rng.random((len(agents), 17))
-    lights["face_id"], lights["traffic_light_id"] = "a1", "light"
-    return Scene(
-        np.array((np.array([0, len(counts)]), f"host-{seed}", seed, seed + 1), SCENE_DTYPE), frames, agents, lights
-    )
-
-
-def logs(**options: Any) -> Callable[[Path], object]:
-    """Driving logs of a few frames."""
-
-    def make(folder: Path) -> None:
-        with L5KitWriter.create(folder / "log.zarr", **options) as writer:
-            writer.write_scenes([scene(0, (2, 0, 3)), scene(1, (1, 1)), scene(2, (4,))])
-
-    return make
-
-
-def zipped(folder: Path) -> None:
-    """A store in a zip archive."""
-    logs()(folder)
-    shutil.make_archive(str(folder / "log"), "zip", folder / "log.zarr")
-    shutil.rmtree(folder / "log.zarr")
-
-
-def l5kit() -> Iterator[Target]:
-    """Zarr folders, a zip archive, arrays as `.npy`."""
-    read = dataset("l5kit")
-    yield Target("l5kit", "zarr", logs(), read)
-    yield Target("l5kit", "npy", logs(layout="npy"), read)
-    yield Target("l5kit", "zip", zipped, read)
-    yield Target("l5kit", "golden", copy_of("l5kit/version1.zarr"), read)
-
-
 def buffers(example: Example, pack: bool = False, **options: Any) -> Callable[[Path], object]:
     """A replay buffer of a few episodes, in a folder or a ZIP archive."""
 
@@ -524,65 +416,6 @@ def unpacked(place: str) -> Callable[[Path], object]:
     return lambda folder: shutil.unpack_archive(GOLDEN / place, folder, "zip")
 
 
-META = (GOLDEN / "l5kit" / "meta.json").read_bytes()
-
-
-def read_map(folder: Path, rng: Random) -> tuple[str, bool]:
-    """The map, all of its lanes and crosswalks."""
-    found = MapAPI(folder / "map.pb", matrix_of(json.loads(META), "world_to_ecef"))
-    for element in found:
-        if found.is_lane(element):
-            found.get_lane_coords(element.id)
-            found.get_lane_as_interpolation(element.id, 10, InterpolationMethod.INTER_METER)
-        elif found.is_crosswalk(element):
-            found.get_crosswalk_coords(element.id)
-    return hashlib.sha256(found.boundaries.values.tobytes()).hexdigest(), False
-
-
-def read_meta(folder: Path, rng: Random) -> tuple[str, bool]:
-    """The matrices of the metadata."""
-    meta = load_metadata(folder / "meta.json")
-    return repr([matrix_of(meta, name).tolist() for name in ("world_to_ecef", "ecef_to_aerial")]), False
-
-
-def maps() -> Iterator[Target]:
-    """The semantic map and the metadata beside it."""
-    raw = (GOLDEN / "l5kit" / "semantic_map.pb").read_bytes()
-    yield Target("map", "map", bytes_of("map.pb", raw), read_map, protobuf)
-    yield Target("map", "meta", bytes_of("meta.json", META), read_meta)
-
-
-CONFIG = """
-data_loader {
-  stage { name: "files" file_path_provider { directory: "games" } }
-  stage { name: "sources" input: "files" chunk_source_loader { threads: 2 } }
-  stage { name: "pool" input: "sources" shuffling_chunk_pool { chunk_pool_size: 100 } }
-  stage { name: "rescored" input: "pool" chunk_rescorer { dist_temp: 1.2 dist_offset: -.5f } }
-  stage { name: "frames" input: "rescored" chunk_unpacker { position_sampling_rate: 0.1 } }
-  stage { name: "shuffled" input: "frames" shuffling_frame_sampler { reservoir_size_per_thread: 64 } }
-  stage { name: "tensors" input: "shuffled" tensor_generator { batch_size: 50 } }
-  output: "tensors"
-}
-"""
-
-
-def read_config(folder: Path, rng: Random) -> tuple[str, bool]:
-    """The configuration of a loader."""
-    text = (folder / "config.textproto").read_bytes().decode("utf-8", "replace")
-    return repr(load_config(text)), False
-
-
-def read_journal(folder: Path, rng: Random) -> tuple[str, bool]:
-    """The moves of a journal, as a replay reads them."""
-    return repr(Journal(folder / "journal").moves()), False
-
-
-def write_journal(folder: Path) -> None:
-    """A journal of two moves."""
-    journal = Journal(folder / "journal")
-    journal.write([Move(0, 0, Arrival("a.gz", "a.gz", 1)), Move(5, 1, Arrival("b.gz", "b.gz", 1, 7, 8), ("a.gz",))])
-
-
 def read_pickle(folder: Path, rng: Random) -> tuple[str, bool]:
     """A pickle as values; a template that was learned of it has to give the same."""
     data = (folder / "a.pkl").read_bytes()
@@ -597,10 +430,8 @@ def read_pickle(folder: Path, rng: Random) -> tuple[str, bool]:
     return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest(), False
 
 
-def texts() -> Iterator[Target]:
-    """Configurations, journals and pickles."""
-    yield Target("textproto", "config", bytes_of("config.textproto", CONFIG.encode()), read_config)
-    yield Target("journal", "journal", write_journal, read_journal)
+def pickles() -> Iterator[Target]:
+    """Pickles of all kinds of values."""
     for i, data in enumerate(made_up()):
         if i % 5 == 0:
             yield Target("pickle", str(i), bytes_of("a.pkl", data), read_pickle, edited_pickle)
@@ -660,62 +491,31 @@ def states(kind: str) -> Target:
     return Target("states", kind, make, read, edit)
 
 
-GAMES = [list(range(10 * f, 10 * f + 1 + f % 4)) for f in range(6)]
-
-
-@cache
-def live_games() -> Path:
-    """A folder of games, which stays as long as the process."""
-    folder = Path(tempfile.mkdtemp(prefix="penstock-fuzz-games-"))
-    atexit.register(shutil.rmtree, folder)
-    names(folder, GAMES)
-    return folder
-
-
-def live(weighted: bool) -> Target:
-    """The state of a live pipeline."""
-
-    def build() -> LivePipeline:
-        source = ChunkSourceLoader(FilePathProvider(live_games(), watch="off"), Opener(), threads=1)
-        options: dict[str, Any] = {"count": 2, "passes": 3} if weighted else {}
-        return LivePipeline(source, LiveOptions(reservoir=8, batch_size=7, follow=False, draws=3, **options))
-
-    def make(folder: Path) -> None:
-        with build() as pipeline:
-            for _ in range(3):
-                next(pipeline)
-            (folder / "state.json").write_text(json.dumps(pipeline.state_dict(), default=lambda array: array.tolist()))
-
-    def read(folder: Path, rng: Random) -> tuple[str, bool]:
-        with build() as pipeline:
-            pipeline.load_state_dict(json.loads((folder / "state.json").read_bytes()))
-            return repr([next(pipeline, None) for _ in range(2)]), False
-
-    def edit(data: bytes, rng: Random) -> bytes:
-        return json.dumps(odd_tree(json.loads(data), rng)).encode("utf-8", "surrogatepass")
-
-    return Target("states", "live weighted" if weighted else "live", make, read, edit)
-
-
-@cache
-def targets() -> dict[str, Target]:
-    """All of them by key."""
+def of_the_core() -> dict[str, Target]:
+    """Those of the formats and states of the core, by key."""
     kinds = ("windows", "mixed", "packed", "repacked", "stream", "packed stream")
-    loaders = [*map(states, kinds), live(False), live(True)]
     found = [
-        *lc0(),
         *webdataset(),
         *minari(),
         *columns(),
         *demos(),
-        *native(),
         *tables(),
         *lerobot(),
         *rlds(),
-        *l5kit(),
         *zarr(),
-        *maps(),
-        *texts(),
-        *loaders,
+        *pickles(),
+        *map(states, kinds),
     ]
     return {target.key: target for target in found}
+
+
+@cache
+def targets() -> dict[str, Target]:
+    """All of them, also those of the other distributions, by key: `fuzz_targets.py` of their tests."""
+    found = of_the_core()
+    for file in sorted(ROOT.glob("packages/*/tests/*/fuzz_targets.py")):
+        tests = str(file.parents[1])
+        if tests not in sys.path:
+            sys.path.append(tests)
+        found |= {target.key: target for target in import_module(f"{file.parent.name}.fuzz_targets").targets()}
+    return found

@@ -16,22 +16,17 @@ from penstock.errors import FormatError
 from tests.fuzz import cases
 from tests.fuzz.__main__ import Run, main, processes, table
 from tests.fuzz.edits import corrupted, edited, odd_tree, protobuf, tar_header
-from tests.fuzz.targets import Target, bytes_of, targets
+from tests.fuzz.targets import Target, bytes_of, of_the_core
 
-CASES = 5  # of each target
-SLOW = ("native/pickle", "native/procgen", "native/atari", "minari/0.4.2", "l5kit/golden", "map/map")
+CORE = of_the_core()
 
 
-@pytest.mark.parametrize("key", [key for key in targets() if not key.startswith(SLOW)])
-def test_edited_files_give_values_or_errors_of_ours(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("target", cases.quick(CORE.values()), ids=lambda target: target.key)
+def test_edited_files_give_values_or_errors_of_ours(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    target = targets()[key]
-    whole = cases.judged(target, 0, tmp_path / "unedited")
-    assert whole.kind == "other values", whole.message
-    assert cases.judged(target, 0, tmp_path / "again", whole.message).kind == "values"
-    for seed in range(1, 1 + CASES):
-        found = cases.judged(target, seed, tmp_path / str(seed), whole.message)
-        assert found.kind != "finding", f"--replay '{key}:{seed}'\n{found.place}\n{found.message}"
+    cases.check_edited(target, tmp_path)
 
 
 def one(read: Any, **options: Any) -> Target:
@@ -97,7 +92,7 @@ def test_a_case_that_takes_too_long_is_found(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_seed_is_one_case_and_most_are_different() -> None:
-    target = targets()["lc0/tar"]
+    target = CORE["webdataset/samples"]
     files = [str(cases.edited_files(target, seed)) for seed in range(1, 20)]
     assert files == [str(cases.edited_files(target, seed)) for seed in range(1, 20)]
     assert len(set(files)) > 15
@@ -137,14 +132,15 @@ def test_targets_without_their_library_are_left_out(tmp_path: Path, capsys: pyte
     assert list(run.missing) == ["made/up"]
 
 
-def test_unedited_files_that_cannot_be_read_are_a_finding(tmp_path: Path) -> None:
+def test_unedited_files_that_cannot_be_read_are_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.fuzz.targets.targets", lambda: CORE)
     run = Run(tmp_path)
-    run.take({"key": "textproto/config", "seed": 0}, "other values", "", "digest")
+    run.take({"key": "columns/flat", "seed": 0}, "other values", "", "digest")
     assert not run.findings
     assert not run.kinds
-    run.take({"key": "textproto/config", "seed": 0}, "FormatError", "reader.py:3", "torn")
-    assert list(run.findings) == ["unedited files of textproto/config are not read: reader.py:3"]
-    assert (tmp_path / "textproto-config-0" / "traceback.txt").read_text() == "torn"
+    run.take({"key": "columns/flat", "seed": 0}, "FormatError", "reader.py:3", "torn")
+    assert list(run.findings) == ["unedited files of columns/flat are not read: reader.py:3"]
+    assert (tmp_path / "columns-flat-0" / "traceback.txt").read_text() == "torn"
 
 
 def test_processes_are_shared_by_the_number_of_targets() -> None:
@@ -156,12 +152,13 @@ def test_processes_are_shared_by_the_number_of_targets() -> None:
 def test_a_run_over_all_formats_ends_with_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("tests.fuzz.targets.targets", lambda: CORE)
     monkeypatch.setattr(sys, "argv", ["fuzz", "--all", "--minutes", "0", "--jobs", "2", "--out", str(tmp_path)])
     assert main() == 0
     lines = capsys.readouterr().out.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("format "))
-    formats = list(dict.fromkeys(target.format for target in targets().values()))
+    formats = list(dict.fromkeys(target.format for target in CORE.values()))
     assert [line.split()[0] for line in lines[start + 1 :]] == [*formats, "all"]
     run = Run(tmp_path)
-    run.take({"key": "textproto/config", "seed": 5}, "finding", "reader.py:3", "torn")
-    assert table({"textproto": run}).splitlines()[1].split() == ["textproto", "1", "1", "finding", "1"]
+    run.take({"key": "columns/flat", "seed": 5}, "finding", "reader.py:3", "torn")
+    assert table({"columns": run}).splitlines()[1].split() == ["columns", "1", "1", "finding", "1"]

@@ -20,8 +20,10 @@ import pytest
 
 import penstock
 from penstock.core.columns import Columns
+from penstock.data.coverage import EXCLUDED, NOT_CHOSEN
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import planned_samples
+from penstock.data.planned_rows import planned_rows
 from penstock.errors import PlanError
 from penstock.plan.batched import BatchedPlan
 from tests.programs.generate import Generator
@@ -64,7 +66,8 @@ def check(node: Node, seed: int) -> None:
     """Everything that holds for any dataset."""
     rng = Random(seed)
     data, plan = node.data, node.data.plan
-    again = Generator(seed).program().data
+    generator = Generator(seed)
+    again = generator.program().data
     assert again.fingerprint == data.fingerprint
     if plan.empty:
         with pytest.raises(PlanError):
@@ -82,6 +85,9 @@ def check(node: Node, seed: int) -> None:
     assert lengths.tolist() == [len(real(flat[i])) for i in k]
     check_loading(node, again, rng)
     check_tickets(node, rng)
+    check_uses(node, again, rng)
+    if seed % 3 == 0:  # it plans an epoch several times
+        check_coverage(node, generator, rng)
     check_iteration(node, again, rng)
 
 
@@ -139,7 +145,7 @@ def _runs_out(node: Node) -> bool:
     sizes = plan.sizes(np.arange(_first_full(node) + 1, 120)) if plan.uneven else np.ones(1)
     if sizes.any():
         return False
-    with pytest.raises(PlanError, match="expected packs in one of 100 epochs"):
+    with pytest.raises(PlanError, match="expected samples in one of 100 epochs"):
         plan.locate(np.array([plan.start(120)]))
     return True
 
@@ -170,6 +176,101 @@ def check_tickets(node: Node, rng: Random) -> None:
         lines = zip(*(table[name].tolist() for name in ("source", "first_row", "rows")), strict=True)
         told = [value for source, first, rows in lines for value in bases[source][first : first + rows]]
         assert told == [value for record in records_of(batch) for value in real(record)]
+
+
+def check_uses(node: Node, again: Any, rng: Random) -> None:
+    """The uses of episodes are all samples with rows of them, in the batches, rows and ranks that give them."""
+    plan, world = node.data.plan, rng.randint(1, 3)
+    size = None if isinstance(plan, BatchedPlan) else rng.randint(world, 9)
+    end = plan.start(_first_full(node) + 1)
+    flat = node.sequence(0, end)
+    skipped = (lo := rng.randrange(end), rng.randint(lo, min(lo + 3, end)) if rng.random() < 0.4 else lo)
+
+    def loader(rank: int, size: int | None, world: int) -> Any:
+        made = again.loader(size, rank=rank, world=world, threads=0)
+        made.skip(skipped)
+        return made
+
+    if skipped[1] - skipped[0] == end:
+        return
+    shares = [list(loader(rank, size, world)) for rank in range(world)]
+    first, taken = loader(0, size, world), rng.randint(0, len(shares[0]))
+    for _ in zip(range(taken), first, strict=False):
+        pass
+    source = rng.randrange(len(node.data.sources))
+    episodes = [e for e in range(len(node.data.sources[source])) if rng.random() < 0.3]
+    mine, bare = samples_with(node, source, episodes, end)
+    told = first.uses(episodes, source, until=end)
+    lines = list(zip(*(told.table[name].tolist() for name in COLUMNS), told.tickets, strict=True))
+    positions = [line[0] for line in lines]
+    assert sorted({*positions} - bare) == sorted(mine - bare)
+    assert len(positions) == len({*positions})
+    for position, number, row, rank, given, is_skipped, ticket in lines:
+        assert is_skipped == (skipped[0] <= position < skipped[1]) == (ticket is None)
+        if ticket is not None:
+            share = shares[rank][number]
+            assert ticket == share.ticket
+            assert given == (number < taken)
+            place = row - rank * sum(each[number].n for each in shares) // world
+            assert key(records_of(share)[place]) == key(flat[position])
+    other = loader(0, None if size is None else rng.randint(1, 9), 1)
+    other.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    told = other.uses(episodes, source, until=end)
+    state = told.position
+    batches = {batch.ticket: batch for batch in other} if state < end else {}
+    for position, _, row, _, given, is_skipped, ticket in zip(
+        *(told.table[name].tolist() for name in COLUMNS), told.tickets, strict=True
+    ):
+        assert given == (position < state and not is_skipped)
+        if position >= state and not is_skipped:
+            assert key(records_of(batches[ticket])[row]) == key(flat[position])
+
+
+def check_coverage(node: Node, generator: Generator, rng: Random) -> None:
+    """Rows are in a sample where a batch has them; the reasons of the others are those of the level that loses them."""
+    plan, epoch = node.data.plan, _first_full(node)
+    lo, hi = plan.start(epoch), plan.start(epoch + 1)
+    skipped = (first := rng.randrange(lo, hi), rng.randint(first, min(first + 3, hi)) if rng.random() < 0.4 else first)
+    left = hi - lo - skipped[1] + skipped[0]
+    size = None if isinstance(plan, BatchedPlan) else rng.randint(1, 5)
+    drop_last = size is not None and rng.random() < 0.5
+    if left < (size or 1):
+        return
+    loader = node.data.loader(size, drop_last=drop_last, rank=0, world=1, threads=0)
+    loader.skip(skipped)
+    told = loader.coverage("x", epoch=epoch)
+    given = {value for batch in loader for record in records_of(batch) for value in real(record)}
+    known = {value for record in node.records(epoch) for value in real(record)}
+    bases = [EpisodeDataset(source).steps()[:]["x"].tolist() for source in node.data.sources]
+    chosen = {value for each in generator.chosen.values() for one in each for value in one.x}
+    parts = {generator.rows[value][:2] for value in chosen}
+    rows = {value for base in bases for value in base}
+    lost: dict[int, str] = {}
+    for source, episode, step, many, reason in zip(*(told.table[name].tolist() for name in RANGES), strict=True):
+        begin = int(node.data.sources[source].offsets[episode]) + step
+        lost |= dict.fromkeys(bases[source][begin : begin + many], told.reasons[reason])
+    assert lost.keys() == rows - given
+    assert (told.covered, told.rows) == (sum(len(base) for base in bases) - len(lost), sum(len(base) for base in bases))
+    for value, reason in lost.items():
+        assert (value in known) == (reason in ("skipped", "in a short last batch, which is dropped"))
+        assert (value in chosen) == (reason not in (NOT_CHOSEN, EXCLUDED))
+        assert (reason == EXCLUDED) == (value not in chosen and generator.rows[value][:2] in parts)
+
+
+RANGES = ("source", "episode", "step", "rows", "reason")
+COLUMNS = ("position", "batch", "row", "rank", "given", "skipped")
+
+
+def samples_with(node: Node, source: int, episodes: list[int], end: int) -> tuple[set[int], set[int]]:
+    """The samples with a row of some episodes, and those without any row."""
+    samples, k = planned_samples(node.data), np.arange(end)
+    mine, bare = set[int](), set(range(end))
+    for number, selection in enumerate(samples.resolve(k)):
+        lines = planned_rows(samples, selection, number)
+        bare -= set(lines["sample"].tolist())
+        those = (lines["source"] == source) & np.isin(lines["episode"], episodes)
+        mine |= set(lines["sample"][those].tolist())
+    return mine, bare
 
 
 def check_iteration(node: Node, again: Any, rng: Random) -> None:

@@ -224,6 +224,12 @@ def offsets_of(lengths: npt.ArrayLike) -> IntArray:
     return offsets
 
 
+def ranges(start: IntArray, size: IntArray) -> IntArray:
+    """Return the numbers `start[r] : start[r] + size[r]` of all ranges, one range after the other."""
+    first = offsets_of(size)
+    return np.arange(first[-1], dtype=np.int64) + np.repeat(start - first[:-1], size)
+
+
 def _ends(offsets: IntArray) -> str:
     return "" if len(offsets) == 0 else f"from {offsets[0]} to {offsets[-1]}"
 

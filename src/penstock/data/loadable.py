@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from typing_extensions import Unpack
@@ -11,16 +11,17 @@ import penstock  # it fetches `Loader`, which is built on this package, when a l
 from penstock.plan.batched import Batches
 
 if TYPE_CHECKING:
-    import jax
     import torch
 
 
 class _LoaderOptions(TypedDict, total=False):
-    """Arguments of `loader` by name, for type checkers."""
+    """Arguments of `loader` whose type does not decide the type of a batch. `Loader` has their defaults."""
 
+    float32: bool
+    rename: Mapping[str, str] | None
     device: str | torch.device | None
     pin: bool | None
-    sharding: jax.sharding.Sharding | None
+    sharding: Any
     drop_last: bool
     rank: int | None
     world: int | None
@@ -46,6 +47,7 @@ class Loadable:
         batch_size: int | Batches | None = None,
         *,
         output: Literal["numpy"] = ...,
+        layout: None = ...,
         **options: Unpack[_LoaderOptions],
     ) -> penstock.Loader: ...
     @overload
@@ -53,7 +55,8 @@ class Loadable:
         self,
         batch_size: int | Batches | None = None,
         *,
-        output: Literal["torch", "jax"] | Callable[[Any], Any],
+        output: Literal["numpy", "torch", "jax"] | Callable[[Any], Any] = ...,
+        layout: str | Sequence[str] | Callable[[Any], Any] | None = ...,
         **options: Unpack[_LoaderOptions],
     ) -> penstock.Loader[Any]: ...
     def loader(
@@ -61,16 +64,8 @@ class Loadable:
         batch_size: int | Batches | None = None,
         *,
         output: Literal["numpy", "torch", "jax"] | Callable[[Any], Any] = "numpy",
-        device: str | torch.device | None = None,
-        pin: bool | None = None,
-        sharding: jax.sharding.Sharding | None = None,
-        drop_last: bool = False,
-        rank: int | None = None,
-        world: int | None = None,
-        threads: int | None = None,
-        prefetch: int | None = None,
-        memory: int | None = None,
-        allow_empty: bool = False,
+        layout: str | Sequence[str] | Callable[[Any], Any] | None = None,
+        **options: Unpack[_LoaderOptions],
     ) -> penstock.Loader[Any]:
         """Return a loader: an iterable over batches, with prefetching and exact resume. See `Loader`.
 
@@ -81,12 +76,20 @@ class Loadable:
             output: What a batch is. `"numpy"`: a `Batch` of arrays. `"torch"`: nested dicts of tensors, and `"jax"`:
                 nested dicts of JAX arrays, both made one batch ahead of the consumer. A function is called with each
                 `Batch`, in order and one batch ahead, and its results are the batches. The default is `"numpy"`.
+            layout: What the arrays of a batch are called, and their order. The name of a layout of
+                `penstock.loading.layout.LAYOUTS`, such as `"sb3"`; names of columns, for a tuple in this order; or a
+                function that is called with each `Batch` and returns columns, or a nested dict or tuple of arrays. It
+                comes after `float32` and `rename`, and before tensors are made. The default is None: the columns.
+            float32: Whether to convert float64 columns to float32. Other dtypes stay. The default is False.
+            rename: New name of a column, or of all columns below a prefix such as `"observations"`, by its name. The
+                default is None: names stay.
             device: Device to copy tensors to, for `"torch"`. The default is None: no copy.
             pin: Whether to copy tensors through reused page-locked memory, in the order of the current stream. The
                 default is True for CUDA devices and False otherwise.
-            sharding: Sharding of the arrays, for `"jax"`. Every array is then global: each process loads its own rows
-                of the whole batch. Several processes need `drop_last`, and a `batch_size` that they divide. The default
-                is None: the default device.
+            sharding: Sharding of the arrays, for `"jax"`: a `jax.sharding.Sharding` for all of them, or a tree of them
+                that is nested as the batch is. Over devices of several processes, every array is global, and each
+                process loads the rows of its devices; `rank` and `world` are those of JAX. It needs `drop_last`, and a
+                `batch_size` that the devices divide. The default is None: the default device.
             drop_last: Whether to drop a short last batch of an epoch. The default is False.
             rank: Number of this process, 0 to `world - 1`. Give both `rank` and `world`, or neither. Default: from
                 `torch.distributed` or `jax.distributed` if initialised, then from Ray Train, then from `RANK` in the
@@ -108,6 +111,7 @@ class Loadable:
         Raises:
             PlanError: An argument is impossible, or the dataset has no batch. The message has the reason. A stream
                 without samples raises at its end.
+            ArgumentError: There is no such layout.
             MissingExtraError: The library of `output` is not installed.
 
         Example:
@@ -117,20 +121,8 @@ class Loadable:
             [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
             >>> [batch["rewards"].sum().item() for batch in steps.loader(batch_size=3, output="torch")]
             [3.0, 12.0]
+            >>> next(iter(steps.loader(batch_size=3, float32=True, rename={"rewards": "r"})))
+            Columns(r: float32[3])
         """
         loaded: Any = self
-        return penstock.Loader(
-            loaded,
-            batch_size,
-            output=output,
-            device=device,
-            pin=pin,
-            sharding=sharding,
-            drop_last=drop_last,
-            rank=rank,
-            world=world,
-            threads=threads,
-            prefetch=prefetch,
-            memory=memory,
-            allow_empty=allow_empty,
-        )
+        return penstock.Loader(loaded, batch_size, output=output, layout=layout, **options)

@@ -91,6 +91,10 @@ class Groups:
         """Return the group of each index, `[n]`."""
         return self.table[:, 0].searchsorted(index, side="right") - 1
 
+    def starts(self, groups: IntArray) -> IntArray:
+        """Return the first index of each group, `[n]`. The group after the last one begins at the end."""
+        return self.table[groups, 0]
+
 
 @dataclass(frozen=True, eq=False)
 class OffsetGroups:
@@ -131,6 +135,16 @@ class OffsetGroups:
     def group_of(self, index: IntArray) -> IntArray:
         """Return the episode of each index, `[n]`."""
         return self.locate(index)[2]
+
+    def starts(self, groups: IntArray) -> IntArray:
+        """Return the first index of each episode, `[n]`. The one after the last begins at the end."""
+        block = groups // BLOCK
+        before = block[:, None] * BLOCK + np.arange(BLOCK)
+        inside = before < groups[:, None]
+        e = np.where(inside, before, 0)
+        anchors = self.offsets[e + 1] - self.offsets[e] - self.room if len(self.offsets) > 1 else e
+        sizes = np.maximum(-(-anchors // self.stride), 0)
+        return self.sums[block] + np.where(inside, sizes, 0).sum(axis=1)
 
 
 @uncounted_kernel("i8[2C] i8[1C] i8 i8[1C] i8[2C]", "i8[2Cr] i8[1Cr] i8 i8[1C] i8[2C]")

@@ -118,6 +118,7 @@ class LoaderIterator(Iterator[T]):
         self._after: tuple[CursorPlace, State] | None = None  # after the last batch that was given
         self._epoch: int | None = None  # known with the first batch
         self._began, self._given = cursor.state, 0  # where the epoch was taken up, and how many samples came since
+        self._exhausted = False
         self._closed = False
         self._last = time.perf_counter()
 
@@ -153,6 +154,7 @@ class LoaderIterator(Iterator[T]):
                 self._handed.append((self._hand_over(batch), batch.n, state))
             if not self._handed:
                 self.close()
+                self._exhausted = True
                 self._cursor.ended(self._began, self._given)
                 break
             item, samples, state = self._handed.popleft()
@@ -162,6 +164,14 @@ class LoaderIterator(Iterator[T]):
                 self._count(samples, requested)
                 return item
         raise StopIteration
+
+    @property
+    def over(self) -> bool:
+        """Whether the consumer has received the last batch of the epoch, or asked for more of a stream than it has."""
+        if self._exhausted or self._after is None:
+            return self._exhausted
+        place, state = self._after
+        return place.source.epoch(state) != self._epoch
 
     def _begin(self) -> CursorPlace:
         """Forget prefetched batches, and begin an epoch, or go on where the consumer is if that is the same epoch."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 from typing_extensions import TypeVar
 
 from penstock.core.boundary import loading_state
+from penstock.data.coverage import Coverage, coverage
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.plan_picture import PlanPicture
@@ -21,16 +22,17 @@ from penstock.loading.block_source import BlockSource
 from penstock.loading.cursor import Changed, Cursor, Grown, Skippable
 from penstock.loading.engine import LoaderIterator, LoaderStats
 from penstock.loading.explain import Explanation, explain
-from penstock.loading.output import Output, as_it_is, hand_over_of
+from penstock.loading.layout import Arrange, Layout
+from penstock.loading.output import Output, as_it_is, hand_over_of, rows_of
 from penstock.loading.pipeline_source import BatchPipeline, LiveExplanation, PipelineSource, TicketReader
 from penstock.loading.position_source import PositionSource
-from penstock.loading.ranks import Ranks, check_ranks, ranks
+from penstock.loading.ranks import Ranks, check_ranks
 from penstock.loading.ticket import Batch, Ticket
+from penstock.loading.uses import Uses, uses
 from penstock.loading.why import Why, why
 from penstock.plan.batched import BatchedPlan, Batches, check_unplanned
 
 if TYPE_CHECKING:
-    import jax
     import torch
     from typing_extensions import TypeIs
 
@@ -58,9 +60,12 @@ class Loader(Generic[T]):
             method `loader` describes the other arguments in full.
         batch_size: Samples of a batch over all ranks, or a plan of batches.
         output: `"numpy"`, `"torch"`, `"jax"`, or a function of a batch. The default is `"numpy"`.
+        layout: Name of a layout, names of columns for a tuple, or a function of a batch.
+        float32: Whether to convert float64 columns to float32. The default is False.
+        rename: New names of columns by their names.
         device: Device to copy tensors to.
         pin: Whether to copy tensors through page-locked memory.
-        sharding: Sharding of JAX arrays.
+        sharding: Sharding of JAX arrays, or a tree of them.
         drop_last: Whether to drop a short last batch of an epoch. The default is False.
         rank: Number of this process.
         world: Number of processes.
@@ -101,9 +106,12 @@ class Loader(Generic[T]):
         batch_size: int | Batches | None = None,
         *,
         output: Output = "numpy",
+        layout: str | Sequence[str] | Arrange | None = None,
+        float32: bool = False,
+        rename: Mapping[str, str] | None = None,
         device: str | torch.device | None = None,
         pin: bool | None = None,
-        sharding: jax.sharding.Sharding | None = None,
+        sharding: Any = None,
         drop_last: bool = False,
         rank: int | None = None,
         world: int | None = None,
@@ -114,16 +122,16 @@ class Loader(Generic[T]):
     ) -> None:
         if _is_pipeline(dataset):
             _refuse_for_pipelines(batch_size=batch_size, drop_last=drop_last, threads=threads, prefetch=prefetch)
-        shares = ranks(rank, world)
+        shares, divisor = rows_of(output, sharding, rank, world)
         most = 0 if _is_pipeline(dataset) else 1 if isinstance(dataset, IterDataset) else None
         self._limits = PrefetchLimits(threads, prefetch, memory, most)
         source = _source(dataset, batch_size, drop_last, shares, self._limits.memory)
         if prefetch is not None:
             source, jobs = _with_prefetch(source, prefetch, self._limits.threads)
             self._limits = PrefetchLimits(threads, jobs, self._limits.memory, most)
-        if sharding is not None:
-            _require_even(source, shares)
-        self._hand_over: Callable[[Batch], T] = hand_over_of(output, device, pin, sharding)
+        _require_even(source, shares, divisor)
+        arranged = None if layout is None and not float32 and not rename else Layout(layout, float32, rename)
+        self._hand_over: Callable[[Batch], T] = hand_over_of(output, device, pin, sharding, arranged)
         self._ahead = 0 if self._hand_over is as_it_is else 1
         self._metrics = Metrics()
         self._cursor = Cursor(source, allow_empty=allow_empty)
@@ -410,6 +418,84 @@ class Loader(Generic[T]):
         source = self._cursor.owner(parsed)
         return why(source.dataset, parsed, source.skips, column)
 
+    def uses(
+        self,
+        episodes: int | Sequence[int],
+        source: int | None = None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> Uses:
+        """Return the batches that had some episodes so far, and the ones that will: the inverse of `why`.
+
+        It is arithmetic: nothing is logged, read, or changed. Positions before the position of the loader were given,
+        except of epochs that were left early. A run over data that has grown meanwhile is counted in its present order.
+
+        Cost: proportional to the uses, for most orders. An order of sorted batches or packs also plans each window with
+        a use. Random draws, goals drawn from all episodes, and transforms of yours without an `inverse` look at each
+        position.
+
+        Args:
+            episodes: Number of an episode in its source, as `why` has it, or several.
+            source: Number of the source. Required if there are several. The default is None: the only one.
+            since: First position to look at. The default is None: the beginning of the run, with the mixes that it had
+                before.
+            until: Position after the last one. The default is None: the end of the epoch under way; of an endless
+                dataset, the position of the loader.
+
+        Returns:
+            A line for each sample, with its batch, row, rank and ticket. `print` shows it as a table.
+
+        Raises:
+            PlanError: The dataset is not a `MapDataset`, or there is no such source or episode.
+            ArgumentError: `episodes` is something else.
+            StateError: The run had a mix before whose parts have changed.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+            >>> uses = data.steps().shuffle(seed=0).loader(batch_size=2).uses(0, until=10)
+            >>> np.asarray(uses.table["epoch"]).tolist(), len(set(uses.tickets)) <= 4
+            ([0, 0, 1, 1], True)
+        """
+        feed, state = self._cursor.current()
+        if not isinstance(feed, PositionSource):
+            raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
+        return uses(feed, int(state["position"]), episodes, source, since, until)
+
+    def coverage(self, column: str | None = None, *, epoch: int | None = None) -> Coverage:
+        """Return which rows of the data are in no sample of an epoch, and why.
+
+        Reasons are, for example, episodes that were not chosen, excluded spans, episodes that are shorter than a
+        window, a stride, a filter, the length of an epoch, the end of a mix, packs that drop samples, a short last
+        batch, and skipped ranges. Nothing is read, and the state does not change.
+
+        Args:
+            column: Output whose rows are counted. The default is the widest range of steps.
+            epoch: Number of the epoch, 0 or more. The default is None: the epoch under way.
+
+        Returns:
+            Counts and ranges by reason. Cost: plans the epoch once, and where rows are missing once more for each
+            transform that may lose some.
+
+        Raises:
+            PlanError: The dataset is not a `MapDataset` or has no end, or there is no such column or epoch.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(9.0)}, lengths=[6, 1, 2])
+            >>> print(data.windows(2, stride=2).loader(batch_size=2, drop_last=True).coverage())
+            8 of 9 steps (88.889%) are in a sample of epoch 0
+                                           steps   share  ranges  episodes
+            in a sample                        8  88.89%
+            episode shorter than a sample      1  11.11%       1         1
+        """
+        feed, state = self._cursor.current()
+        if not isinstance(feed, PositionSource):
+            raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
+        number = feed.epoch(state) if epoch is None else epoch
+        return coverage(feed.dataset, number or 0, column, feed.given(number or 0))
+
     def show(self, batches: int = 16, *, position: int | None = None) -> PlanPicture:
         """Show what the loader will serve, before it serves it: batches, layout, mixing, shares of a mix.
 
@@ -461,13 +547,18 @@ def _with_prefetch(source: BatchSource, prefetch: int, threads: int) -> tuple[Ba
     return source.with_prefetch(prefetch, threads) if isinstance(source, PositionSource) else (source, prefetch)
 
 
-def _require_even(source: BatchSource, shares: Ranks) -> None:
-    """Raise `PlanError` unless every rank gets the same number of rows of every batch."""
-    even = isinstance(source, PositionSource) and source.drop_last and source.step % shares.world == 0
-    if shares.world > 1 and not even:
+def _require_even(source: BatchSource, shares: Ranks, divisor: int) -> None:
+    """Raise `PlanError` unless a sharding can divide every batch, as far as that is known before."""
+    size = source.batch_size if isinstance(source, PositionSource) else None
+    known = size is not None or shares.parts > 1  # else JAX refuses what it cannot divide
+    if (
+        divisor > 1
+        and known
+        and not (size and size % divisor == 0 and isinstance(source, PositionSource) and source.drop_last)
+    ):
         raise PlanError(
-            f"expected shares of one size for a sharding over {shares.world} processes, got shares that may differ by "
-            "a row; give the loader drop_last=True and a batch_size that the processes divide"
+            f"expected batches that divide into {divisor} equal parts for the sharding, got shares that may differ by "
+            f"a row; give the loader drop_last=True and a batch_size that {divisor} divides"
         )
 
 

@@ -49,7 +49,6 @@ class Tensors(dict[str, Any]):
             return cls(tree)
         return cls(tree, columns.ticket if columns.has_ticket else None, columns.weight)
 
-
     def to(self, device: str | torch.device, non_blocking: bool = False) -> Tensors:
         """Return a copy on a device, with the same ticket and weight. Lightning and Accelerate call it.
 

@@ -10,6 +10,7 @@ Invariants, which `penstock.testing.plans` tests for every transform:
   the end of that range, and `locate` is the inverse.
 * `lengths` equals the rows that `resolve` selects, and `even` is set only if they are equal for all samples.
 * `fingerprint` covers everything that the selections depend on: the plan below and the `repr` of the transform.
+* `uses` is the inverse of `resolve`: the positions whose samples are of an episode.
 
 A position is an int64 below 2^62 (`ENDLESS`), so that sums and differences of two positions do not overflow.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import numpy as np
 from typing_extensions import override
@@ -31,6 +33,8 @@ from penstock.plan.outputs import DerivedOutput, Read, View
 BLOCK = 1 << 16  # samples whose lengths are looked at together
 ENDLESS = 1 << 62
 """The length of a plan that never ends, and the most samples of any epoch."""
+NONE: IntArray = np.zeros(0, np.int64)
+"""No positions."""
 EPOCHS = frozenset({"__len__", "start", "sizes", "locate", "set_epoch_start", "uneven", "empty"})
 """What describes the epochs of a plan; see `Plan`."""
 
@@ -52,6 +56,8 @@ class Plan(ABC):
     """The output columns."""
     marks: tuple[DerivedOutput, ...]
     """What the batch carries besides columns: masks where something is padded, segment ids where it is packed."""
+    loses: str = "left out by a transform"
+    """Why rows of the plan below are in no sample of an epoch; empty if an epoch has all samples of the epoch below."""
     fingerprint: str
     """A digest of the episodes, the parameters and the seed: equal plans give equal selections."""
 
@@ -115,10 +121,34 @@ class Plan(ABC):
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """Return the rows of samples."""
 
+    def uses(self, source: int, episodes: IntArray, lo: int, hi: int) -> IntArray:
+        """Return the positions in `lo : hi` whose samples are of some episodes, `[m]` int64, ascending.
+
+        A pack is of every episode that it has rows of. A sample without rows is of the episode of its anchor.
+
+        Args:
+            source: Number of the source of the episodes.
+            episodes: `[e]` int64 numbers of the episodes in their source, ascending.
+            lo: First position.
+            hi: Position after the last one.
+        """
+        raise PlanError(f"expected a plan that finds the samples of an episode, got {type(self).__name__}; define uses")
+
+    def originals(self, positions: IntArray) -> IntArray:
+        """Return the positions that samples had before any were left out with `Without`, `[n]`.
+
+        Seeds of random functions are drawn by them, so that leaving out some samples changes no other one.
+        """
+        return positions
+
+    def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the rows of some episodes in the row space of a view: the first ones, and those after the last."""
+        raise PlanError(f"expected a plan that knows the rows of episodes, got {type(self).__name__}; define them")
+
     def _repr_html_(self) -> str:
         outputs = [(read.name, read.column, *_view_texts(self.views[read.view])) for read in self.reads]
         derived = [(mark.name, f"({mark.kind})", *_view_texts(self.views[mark.view])) for mark in self.marks]
-        count = "endless" if len(self) >= ENDLESS else f"{len(self):,} samples an epoch"
+        count = "endless" if is_endless(self) else f"{len(self):,} samples an epoch"
         return page(
             type(self).__name__, count, table(("output", "column", "rows of", "from the anchor"), [*outputs, *derived])
         )
@@ -159,10 +189,9 @@ class Plan(ABC):
         if self.even is not None:
             return len(self) * sum(self.even[view] for view in views.values())
         check_ends(self, "counting its rows")
-        blocks = (np.arange(lo, min(lo + BLOCK, len(self))) for lo in range(0, len(self), BLOCK))
         return sum(
             int(rows_by_view[view].sum())
-            for k in blocks
+            for k in blocks(0, len(self))
             for rows_by_view in [self.lengths(k)]
             for view in views.values()
         )
@@ -238,6 +267,41 @@ class DerivedPlan(Plan):
     def positions(self, k: IntArray) -> IntArray:
         """Return positions in the plan below, `[n]` int64. They continue through all epochs."""
 
+    @override
+    def uses(self, source: int, episodes: IntArray, lo: int, hi: int) -> IntArray:
+        if lo >= hi or self.empty:
+            return NONE
+        return self.inverse(self.upstream.uses(source, episodes, *self.span(lo, hi)), lo, hi)
+
+    @override
+    def originals(self, positions: IntArray) -> IntArray:
+        return self.upstream.originals(positions) if self.same_positions else positions
+
+    @override
+    def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:
+        return self.upstream.rows_of_episodes(view, source, episodes)
+
+    def span(self, lo: int, hi: int) -> tuple[int, int]:
+        """Return a range of positions below with all those of the positions `lo : hi`, `lo < hi`.
+
+        The default looks at each position.
+        """
+        if self.same_positions:
+            return lo, hi
+        ends = [(int(below.min()), int(below.max())) for below in map(self.positions, blocks(lo, hi))]
+        return min(first for first, _ in ends), max(last for _, last in ends) + 1
+
+    def inverse(self, below: IntArray, lo: int, hi: int) -> IntArray:
+        """Return the positions in `lo : hi` that `positions` maps to some of `below`, `[m]` int64, both ascending.
+
+        The default looks at each position. A plan that can calculate them does so.
+        """
+        if self.same_positions:
+            return below
+        if len(below) == 0:
+            return NONE
+        return np.concatenate([k[np.isin(self.positions(k), below)] for k in blocks(lo, hi)])
+
 
 class Reordered(DerivedPlan):
     """Plan with the samples of each epoch of another plan in another order.
@@ -246,6 +310,8 @@ class Reordered(DerivedPlan):
     `self.locate(k)` and `self.sizes(epoch)` instead of `len(self)`. Starts and sizes of epochs, and whether all have
     the same samples, equal the plan's below.
     """
+
+    loses = ""
 
     @property
     @override
@@ -268,7 +334,8 @@ class Reordered(DerivedPlan):
 
     @override
     def count_below(self, position: int) -> int | None:
-        return position if self.start(epoch_of(self, position)) == position else None
+        begins_epoch = self.same_positions or self.start(epoch_of(self, position)) == position
+        return position if begins_epoch else None
 
     def __len__(self) -> int:
         return len(self.upstream)
@@ -285,11 +352,19 @@ class Reordered(DerivedPlan):
     def locate(self, k: IntArray) -> tuple[IntArray, IntArray]:
         return self.upstream.locate(k)
 
+    @override
+    def span(self, lo: int, hi: int) -> tuple[int, int]:
+        if self.same_positions:
+            return lo, hi
+        return self.start(epoch_of(self, lo)), self.start(epoch_of(self, hi - 1) + 1)
+
 
 class SameOrder(Reordered):
     """Plan with the samples of another plan in the same order, and other outputs. A subclass sets `reads`
     or `marks`.
     """
+
+    same_positions = True
 
     @property
     @override
@@ -299,10 +374,6 @@ class SameOrder(Reordered):
     @override
     def length_table(self, view: int) -> IntArray | None:
         return self.upstream.length_table(view)
-
-    @override
-    def count_below(self, position: int) -> int | None:
-        return position
 
     @override
     def positions(self, k: IntArray) -> IntArray:
@@ -338,8 +409,8 @@ def check_ends(plan: Plan, purpose: str) -> None:
     """Raise an error for a plan without end."""
     if is_endless(plan):
         raise PlanError(
-            f"expected a plan with an end for {purpose}, got a mix that never stops; give mix() another stop, or call "
-            "with_epoch_length(n) first"
+            f"expected a plan with an end for {purpose}, got repeat() without a number or a mix that never stops; call "
+            "repeat() last, give mix() another stop, or call with_epoch_length(n) first"
         )
 
 
@@ -349,6 +420,25 @@ def real_rows(selection: Selection) -> IntArray:
     if selection.real is not None:
         sample, length = sample[selection.real], length[selection.real]
     return np.bincount(sample, length, selection.shape[0]).astype(np.int64)
+
+
+def blocks(lo: int, hi: int) -> Iterator[IntArray]:
+    """Yield the positions `lo : hi`, some at a time."""
+    for begin in range(lo, hi, BLOCK):
+        yield np.arange(begin, min(begin + BLOCK, hi))
+
+
+def in_each_epoch(places: IntArray, size: int, lo: int, hi: int) -> IntArray:
+    """Return the positions in `lo : hi` at some places, ascending, of every epoch of `size` samples."""
+    if len(places) == 0 or lo >= hi:
+        return NONE
+    every = np.arange(lo // size, (hi - 1) // size + 1)[:, None] * size + places
+    return within(every.ravel(), lo, hi)
+
+
+def within(positions: IntArray, lo: int, hi: int) -> IntArray:
+    """Return those of some positions that are in `lo : hi`."""
+    return positions[(positions >= lo) & (positions < hi)]
 
 
 def epochs(k: IntArray, n: int) -> tuple[IntArray, IntArray]:

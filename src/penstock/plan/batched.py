@@ -31,9 +31,12 @@ from penstock.errors import PlanError
 from penstock.kernels.permute import permute
 from penstock.plan.base import (
     ENDLESS,
+    NONE,
     Plan,
     Reordered,
     check_ends,
+    epoch_of,
+    within,
 )
 from penstock.plan.ramp import Ramp, as_ramp, ramp_at
 from penstock.plan.transform import PlanTransform, require_int
@@ -125,6 +128,22 @@ class BatchedPlan(Reordered):
             todo = todo[~mine]
         return out
 
+    @override
+    def span(self, lo: int, hi: int) -> tuple[int, int]:
+        return self._bounds(lo)[0], self._bounds(hi - 1)[1]
+
+    @override
+    def inverse(self, below: IntArray, lo: int, hi: int) -> IntArray:
+        """Plans each window that has some of them."""
+        found = [NONE]
+        while len(below):
+            window = self._window(int(below[0]))
+            mine = below[: below.searchsorted(window.stop)]
+            place = np.argsort(window.order, kind="stable")[mine - window.start]
+            found.append(np.sort(window.start + place))
+            below = below[len(mine) :]
+        return within(np.concatenate(found), lo, hi)
+
     def edges(self, lo: int, hi: int) -> IntArray:
         """Return where batches begin and end."""
         edges = [np.array([lo])]
@@ -161,9 +180,9 @@ class BatchedPlan(Reordered):
                 self._planned.popitem(last=False)
         return window
 
-    def _made(self, position: int) -> _PlannedWindow:
-        """Plan the window of a position."""
-        epoch = int(self.locate(np.array([position]))[0][0])
+    def _bounds(self, position: int) -> tuple[int, int, int, int]:
+        """First position of the window of a position and the one after its last, and most samples and tokens there."""
+        epoch = epoch_of(self, position)
         begin, end = self.start(epoch), self.start(epoch + 1)
         bounds = [begin, *(change for change in self._changes if begin < change < end), end]
         stretch = bisect_right(bounds, position) - 1
@@ -172,7 +191,13 @@ class BatchedPlan(Reordered):
         if rule.tokens is None:  # windows of whole batches, so that only the last one is short
             many = -(-many // size) * size
         start = bounds[stretch] + (position - bounds[stretch]) // many * many
-        below = np.arange(start, min(start + many, bounds[stretch + 1]))
+        return start, min(start + many, bounds[stretch + 1]), size, tokens
+
+    def _made(self, position: int) -> _PlannedWindow:
+        """Plan the window of a position."""
+        rule = self._batches
+        start, stop, size, tokens = self._bounds(position)
+        below = np.arange(start, stop)
         lengths = self._lengths(below)
         order = np.argsort(-lengths, kind="stable") if rule.sort else np.arange(len(below))
         cuts = _cuts(-(-lengths[order] // rule.multiple) * rule.multiple, size, tokens, below[order])
@@ -184,7 +209,7 @@ class BatchedPlan(Reordered):
         first = np.cumsum(counts) - counts
         place = np.arange(len(below)) - np.repeat(first, counts) + np.repeat(cuts[:-1][shuffled], counts)
         edges = start + np.concatenate([first, [len(below)]])
-        return _PlannedWindow(start, start + len(below), below[order][place], edges)
+        return _PlannedWindow(start, stop, below[order][place], edges)
 
     def _lengths(self, below: IntArray) -> IntArray:
         """Width of the longest view of each sample. Only whole sequences vary; other views have a fixed width."""

@@ -11,7 +11,7 @@ periods are planned, and one of them repeats), so it has at most `LIMIT` picks. 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -57,6 +57,10 @@ class Order(ABC):
     @abstractmethod
     def place(self, source: int, j: int) -> int:
         """The number of the pick in which a source is picked for the `j`-th time, from 0; it must come."""
+
+    def places(self, source: int, j: IntArray) -> IntArray:
+        """`[n]` what `place` gives for each."""
+        return np.array([self.place(source, number) for number in j.tolist()], np.int64)
 
 
 class FairTable(Order):
@@ -116,12 +120,17 @@ class FairTable(Order):
 
     @override
     def place(self, source: int, j: int) -> int:
-        g = bisect_right(range(len(self.segments)), j, key=lambda g: self._begun[g, source]) - 1
-        begin, first, period = self.segments[g].tolist()
-        step = int(self.step[g, source])
-        turn = (j - int(self._begun[g, source])) // step if step else 0
+        return int(self.places(source, np.array([j]))[0])
+
+    @override
+    def places(self, source: int, j: IntArray) -> IntArray:
+        begun = self._begun[:, source]
+        g = begun.searchsorted(j, side="right") - 1
+        begin, first, period = self.segments[g].T
+        step = self.step[g, source]
+        turn = np.where(step > 0, (j - begun[g]) // np.maximum(step, 1), 0)
         places, cuts = self._places
-        return begin + turn * period + int(places[cuts[source] + j - turn * step - int(self.base[g, source])]) - first
+        return begin + turn * period + places[cuts[source] + j - turn * step - self.base[g, source]] - first
 
     def _place_segments(self, segments: Sequence[tuple[int, int, int, IntArray, IntArray]]) -> None:
         """Segments as the kernel reads them: begin, place, period, base, step."""

@@ -29,7 +29,8 @@ from penstock.plan.anchored import AnchoredPlan, Anchors
 from penstock.plan.base import (
     DerivedPlan,
     Plan,
-    Reordered,
+    SameOrder,
+    blocks,
     checked,
 )
 from penstock.plan.keys import keys
@@ -116,7 +117,7 @@ class Goals(PlanTransform):
         return GoalPlan(plan, self)
 
 
-class GoalPlan(Reordered):
+class GoalPlan(SameOrder):
     """Plan of `Goals`: the samples below, with the row of a goal as one more view."""
 
     def __init__(self, upstream: Plan, transform: Goals) -> None:
@@ -177,8 +178,17 @@ class GoalPlan(Reordered):
         return None if below is None or self._goals.original is not None else (*below, 1)
 
     @override
-    def positions(self, k: IntArray) -> IntArray:
-        return k
+    def uses(self, source: int, episodes: IntArray, lo: int, hi: int) -> IntArray:
+        """A goal of any episode is drawn for each position alone, so `"random"` looks at all of them."""
+        own = super().uses(source, episodes, lo, hi)
+        if self._states is None:
+            return own
+        found = [own]
+        for k in blocks(lo, hi) if not self.empty else ():
+            _, of, index, _, _ = self._goal_states(self._states, k)
+            drawn = self._goals.original is None or self._drawn(k, self._below(k))
+            found.append(k[drawn & (of == source) & np.isin(index, episodes)])
+        return np.unique(np.concatenate(found))
 
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Rows of the plan below, and one row of the goal."""
@@ -218,6 +228,15 @@ class GoalPlan(Reordered):
         low[open_] = self._ascending.searchsorted(-unit[open_])
         return low
 
+    def _unit(self, k: IntArray) -> FloatArray:
+        """A random number `[n]` in `0 : 1` for each position."""
+        return (keys(self._goals.seed, k) >> np.uint64(11)) / float(1 << 53)
+
+    def _goal_states(self, states: Groups | OffsetGroups, k: IntArray) -> IntArray:
+        """`[5, n]` a state of any episode for each position: step, source, number and start of its episode, and
+        steps."""
+        return states.locate(_uniform(self._unit(k), np.full(len(k), states.n)))
+
     def _below(self, k: IntArray) -> IntArray:
         """Positions in the base plan."""
         plan = self.upstream
@@ -234,10 +253,10 @@ class GoalPlan(Reordered):
 
     def _rows(self, k: IntArray, anchors: Anchors) -> tuple[IntArray, IntArray]:
         """Source `[n]` and row `[n]` of each drawn goal."""
-        unit = (keys(self._goals.seed, k) >> np.uint64(11)) / float(1 << 53)
         if self._states is not None:
-            step, source, number, first, _ = self._states.locate(_uniform(unit, np.full(len(k), self._states.n)))
+            step, source, number, first, _ = self._goal_states(self._states, k)
             return source, first + step + (number if self._boundary else 0)
+        unit = self._unit(k)
         last = anchors.length if self._boundary else anchors.length - 1
         first = np.minimum(anchors.step + self._goals.offset, last)
         if self._goals.strategy == "final":
@@ -261,6 +280,11 @@ def _base(plan: Plan) -> tuple[AnchoredPlan, bool]:
         raise PlanError(
             f"expected samples at steps to draw goals for, got {type(plan).__name__}; call goals() after steps(), "
             "windows() or pairs(), before datasets are packed or mixed"
+        )
+    if not plan.inside:
+        raise PlanError(
+            "expected samples whose anchors are steps, to draw goals for, got windows that begin with padding before "
+            "their anchor or end behind it; give windows() a past of pad_before, and as many more steps as pad_after"
         )
     return plan, direct
 

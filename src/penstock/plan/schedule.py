@@ -155,6 +155,10 @@ class MixSchedule:
         """`[D]` picks of each source among the first `k` of an epoch."""
         return self.order.counts(k)
 
+    def places(self, source: int, rank: IntArray) -> IntArray:
+        """`[n]` picks of an epoch in which a source is picked for the `rank[n]`-th time, from 0; they must come."""
+        return self.order.places(source, rank)
+
     def offset(self, epoch: int) -> IntArray:
         """`[D]` ranks with which the sources enter an epoch of the mix: add them to the ranks of `picks`.
 

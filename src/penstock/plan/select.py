@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from typing_extensions import override
@@ -11,8 +12,9 @@ from typing_extensions import override
 from penstock.core.arrays import IntArray
 from penstock.core.columns import under
 from penstock.core.frozen import set_fields
+from penstock.core.ragged import ranges
 from penstock.errors import PlanError, SpecError, suggestion
-from penstock.plan.base import DerivedPlan, FixedPlan, Plan, SameOrder
+from penstock.plan.base import DerivedPlan, FixedPlan, Plan, SameOrder, in_each_epoch
 from penstock.plan.transform import PlanTransform
 
 
@@ -36,8 +38,6 @@ class Select(PlanTransform):
 
 class SelectedPlan(SameOrder):
     """Plan of `Select`."""
-
-    same_positions = True
 
     def __init__(self, upstream: Plan, transform: Select) -> None:
         super().__init__(upstream, transform)
@@ -87,6 +87,8 @@ def rows_of_mask(mask: object, n: int, unit: str) -> IntArray:
 class SubsetPlan(FixedPlan, DerivedPlan):
     """Plan of `Take`."""
 
+    loses = "left out by filter"
+
     def __init__(self, upstream: Plan, transform: Take) -> None:
         super().__init__(upstream, transform)
         self._rows = transform.rows
@@ -99,3 +101,19 @@ class SubsetPlan(FixedPlan, DerivedPlan):
         """The positions of the table, in the first epoch below."""
         _, place = self.locate(k)
         return self._rows[place]
+
+    @override
+    def span(self, lo: int, hi: int) -> tuple[int, int]:
+        return 0, len(self.upstream)
+
+    @override
+    def inverse(self, below: IntArray, lo: int, hi: int) -> IntArray:
+        """By a search in the sorted table, in which a sample may be several times."""
+        first, last = (self._rows[self._sorted].searchsorted(below, side) for side in ("left", "right"))
+        places = np.sort(self._sorted[ranges(first, last - first)])
+        return in_each_epoch(places, len(self), lo, hi)
+
+    @cached_property
+    def _sorted(self) -> IntArray:
+        """`[n]` places of the table, in the order of their samples."""
+        return np.argsort(self._rows, kind="stable")

@@ -11,7 +11,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.plan.anchored import EPISODE
-from penstock.plan.base import FixedPlan, Plan, chained, checked
+from penstock.plan.base import FixedPlan, Plan, chained, checked, in_each_epoch
 from penstock.plan.episodes import Episodes
 from penstock.plan.outputs import DerivedOutput, Read, View
 from penstock.plan.transform import SampleTransform
@@ -106,6 +106,21 @@ class SequencePlan(FixedPlan):
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         _, e = self.locate(checked(self, positions))
         return tuple(self._rows(number, e)[1] for number in range(len(self.views)))
+
+    @override
+    def uses(self, source: int, episodes: IntArray, lo: int, hi: int) -> IntArray:
+        return in_each_epoch(self.episodes.rows_of(source, episodes), len(self), lo, hi)
+
+    @override
+    def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:
+        rows, extents = self.episodes.rows_of(source, episodes), self._extents[view]
+        if extents is None:
+            return self.episodes.extent_of(self.views[view].align, rows)
+        return extents[0][rows], extents[0][rows] + extents[1][rows]
+
+    def samples_in(self, rows: IntArray) -> IntArray:
+        """Return the number of samples of rows of the table of episodes, `[n]`."""
+        return np.ones_like(rows)
 
     def owners(self, positions: IntArray) -> IntArray:
         """Return the row of each sample's episode in `episodes`, `[n]`."""

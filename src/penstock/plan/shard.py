@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
-from penstock.plan.base import DerivedPlan, Plan
+from penstock.plan.base import DerivedPlan, Plan, within
 from penstock.plan.transform import PlanTransform, require_int
 
 
@@ -49,6 +50,8 @@ class Shard(PlanTransform):
 class ShardPlan(DerivedPlan):
     """Plan of `Shard`."""
 
+    loses = "in another shard"
+
     def __init__(self, upstream: Plan, transform: Shard) -> None:
         super().__init__(upstream, transform)
         self._index, self._count = transform.index, transform.count
@@ -78,3 +81,14 @@ class ShardPlan(DerivedPlan):
         """Every `count`-th position of the same epoch."""
         epoch, j = self.locate(k)
         return epoch * len(self.upstream) + j * self._count + self._index
+
+    @override
+    def span(self, lo: int, hi: int) -> tuple[int, int]:
+        first, last = self.positions(np.array([lo, hi - 1])).tolist()
+        return first, last + 1
+
+    @override
+    def inverse(self, below: IntArray, lo: int, hi: int) -> IntArray:
+        epoch, place = self.upstream.locate(below)
+        j, rest = np.divmod(place - self._index, self._count)
+        return within((epoch * len(self) + j)[rest == 0], lo, hi)

@@ -5,7 +5,7 @@ A place within an epoch is mapped by a keyed permutation of `0 : n`, whose strea
 saved. The permutation is a bijection for every `n`, so each epoch has each sample once.
 
 With `block` and `pool`, blocks are permuted first, and then the samples of `pool` blocks that follow each other. The
-reader then touches few blocks at a time. The last block may be short. `_pooled` computes as if it were whole, and moves
+reader then touches few blocks at a time. The last block may be short. `_Pools` computes as if it were whole, and moves
 the places behind it back by the missing samples.
 """
 
@@ -19,7 +19,7 @@ from typing_extensions import override
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.kernels.permute import LARGEST, permute
-from penstock.plan.base import Plan, Reordered, epochs
+from penstock.plan.base import Plan, Reordered, check_ends, epochs, within
 from penstock.plan.transform import PlanTransform, require_int
 
 
@@ -40,8 +40,8 @@ class Shuffle(PlanTransform):
         pool: Blocks to shuffle together, at least 1. Required with `block`.
 
     Raises:
-        PlanError: A number is out of range, only one of `block` and `pool` is given, or an epoch has more than 2^62
-            samples.
+        PlanError: A number is out of range, only one of `block` and `pool` is given, an epoch has more than 2^62
+            samples, or the dataset has no end: shuffle before `repeat()`.
 
     Example:
         >>> import numpy as np, penstock
@@ -69,7 +69,9 @@ class Shuffle(PlanTransform):
 
     @override
     def reorder(self, plan: Plan) -> Plan:
-        return ShuffledPlan(plan, self)
+        shuffled = ShuffledPlan(plan, self)
+        check_ends(plan, "shuffling it")  # a permutation of 2^62 positions would have no passes over the data
+        return shuffled
 
     def order(self, k: IntArray, n: int) -> IntArray:
         """Return unshuffled positions, for epochs of `n` samples.
@@ -93,7 +95,19 @@ class Shuffle(PlanTransform):
         """
         if self.block is None or self.pool is None:
             return permute(x, size, epoch, self.seed)
-        return _pooled(x, epoch, size, np.minimum(self.block, size), self.pool, self.seed)
+        return _Pools.of(epoch, size, self.block, self.pool, self.seed).forward(x)
+
+    def inverse_within(self, epoch: IntArray, y: IntArray, size: IntArray) -> IntArray:
+        """Return shuffled places inside epochs: the inverse of `within`.
+
+        Args:
+            epoch: `[m]` int64 number of each epoch.
+            y: `[m]` int64 unshuffled place in that epoch.
+            size: `[m]` int64 samples of that epoch.
+        """
+        if self.block is None or self.pool is None:
+            return permute(y, size, epoch, self.seed, inverse=True)
+        return _Pools.of(epoch, size, self.block, self.pool, self.seed).backward(y)
 
 
 class ShuffledPlan(Reordered):
@@ -110,25 +124,57 @@ class ShuffledPlan(Reordered):
         epoch, x = self.locate(k)
         return k - x + self._shuffle.within(epoch, x, self.sizes(epoch))
 
+    @override
+    def inverse(self, below: IntArray, lo: int, hi: int) -> IntArray:
+        epoch, y = self.locate(below)
+        k = below - y + self._shuffle.inverse_within(epoch, y, self.sizes(epoch))
+        return np.sort(within(k, lo, hi))
 
-def _pooled(x: IntArray, epoch: IntArray, n: IntArray, block: IntArray, blocks_a_pool: int, seed: int) -> IntArray:
+
+@dataclass(frozen=True, eq=False)
+class _Pools:
     """Permute the blocks, concatenate them, cut them into pools of `pool` blocks, and shuffle each pool.
 
     The short block has some place `last` in that order. To keep arithmetic regular, everything after it is counted as
-    if it were whole: `missing` places later.
+    if it were whole: `missing` places later. Arrays are `[m]`, for the epoch of each place.
     """
-    blocks = -(-n // block)
-    missing = blocks * block - n
-    pool = np.minimum(blocks_a_pool, blocks)
-    last = permute(blocks - 1, blocks, epoch, seed, inverse=True)
-    short = last // pool  # the pool with the short block
 
-    end = np.minimum((short + 1) * pool, blocks) * block - missing
-    number = np.where(x < end, x, x + missing) // (pool * block)
-    begin = number * (pool * block) - np.where(number > short, missing, 0)
-    size = np.minimum((number + 1) * pool, blocks) * block - np.where(number >= short, missing, 0) - begin
+    epoch: IntArray
+    n: IntArray
+    block: IntArray
+    blocks: IntArray
+    pool: IntArray
+    last: IntArray
+    missing: IntArray
+    seed: int
 
-    stream = epoch * -(-blocks // pool) + number
-    place = begin + permute(x - begin, size, stream, (seed + 1) % (1 << 64))
-    whole = np.where(place < (last + 1) * block - missing, place, place + missing)
-    return permute(whole // block, blocks, epoch, seed) * block + whole % block
+    @classmethod
+    def of(cls, epoch: IntArray, n: IntArray, samples: int, blocks_a_pool: int, seed: int) -> _Pools:
+        block = np.minimum(samples, n)
+        blocks = -(-n // block)
+        last = permute(blocks - 1, blocks, epoch, seed, inverse=True)
+        return cls(epoch, n, block, blocks, np.minimum(blocks_a_pool, blocks), last, blocks * block - n, seed)
+
+    def forward(self, x: IntArray) -> IntArray:
+        """The unshuffled place of each shuffled one."""
+        place = self._in_pool(x, inverse=False)
+        whole = np.where(place < (self.last + 1) * self.block - self.missing, place, place + self.missing)
+        return permute(whole // self.block, self.blocks, self.epoch, self.seed) * self.block + whole % self.block
+
+    def backward(self, y: IntArray) -> IntArray:
+        """The shuffled place of each unshuffled one."""
+        block = permute(y // self.block, self.blocks, self.epoch, self.seed, inverse=True)
+        place = block * self.block + y % self.block - np.where(block > self.last, self.missing, 0)
+        return self._in_pool(place, inverse=True)
+
+    def _in_pool(self, x: IntArray, *, inverse: bool) -> IntArray:
+        """Permute each place within its pool."""
+        of_pool = self.pool * self.block
+        short = self.last // self.pool  # the pool with the short block
+        end = np.minimum((short + 1) * self.pool, self.blocks) * self.block - self.missing
+        number = np.where(x < end, x, x + self.missing) // of_pool
+        begin = number * of_pool - np.where(number > short, self.missing, 0)
+        after = np.minimum((number + 1) * self.pool, self.blocks) * self.block
+        size = after - np.where(number >= short, self.missing, 0) - begin
+        stream = self.epoch * -(-self.blocks // self.pool) + number
+        return begin + permute(x - begin, size, stream, (self.seed + 1) % (1 << 64), inverse=inverse)

@@ -27,16 +27,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
-from penstock.core.arrays import AnyArray, FloatArray, IntArray, UInt64Array
+from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray, UInt64Array
 from penstock.core.frozen import set_fields
+from penstock.core.ragged import ranges
 from penstock.errors import PlanError
 from penstock.files.shared import SHARED_BYTES, shared_arrays
-from penstock.kernels.mixing import deal
+from penstock.kernels.mixing import LOWER, SHARE, deal
 from penstock.kernels.permute import permute
 from penstock.plan.base import ENDLESS, DerivedPlan, Plan
 from penstock.plan.keys import keys
@@ -45,6 +47,7 @@ from penstock.plan.transform import PlanTransform, require_int
 
 Draw = Literal["systematic", "random"]
 TOP = float(1 << 63)
+HALF = 1 << 62
 SMALLEST = 2.0**-512  # of the largest weight: sums of reciprocals stay finite, and the share is far too small to draw
 
 
@@ -105,6 +108,8 @@ class Weighted(PlanTransform):
 class WeightedPlan(DerivedPlan):
     """Plan of `Weighted`."""
 
+    loses = "not drawn by weight in this epoch"
+
     def __init__(self, upstream: Plan, transform: Weighted) -> None:
         super().__init__(upstream, transform)
         self._seed, self._systematic = transform.seed, transform.draw == "systematic"
@@ -150,6 +155,86 @@ class WeightedPlan(DerivedPlan):
         group = np.minimum(group, len(self._size) - 1)  # the product may round up to the total
         place = keys(self._seed, 2 * k + 1) % self._size[group].astype(np.uint64)
         return group, place.astype(np.int64)
+
+    @override
+    def span(self, lo: int, hi: int) -> tuple[int, int]:
+        return 0, len(self.upstream)
+
+    @override
+    def inverse(self, below: IntArray, lo: int, hi: int) -> IntArray:
+        """Goes up the tree for each draw of these samples. For random draws, looks at every position."""
+        if not self._systematic:
+            return super().inverse(below, lo, hi)
+        first = self._samples[self._order].searchsorted(below)
+        known = first < len(self._order)
+        known[known] = self._samples[self._order[first[known]]] == below[known]  # others have weight 0
+        at = self._order[first[known]]
+        group = self._first.searchsorted(at, side="right") - 1
+        size, place = self._size[group], at - self._first[group]
+        begin, end = (_counted(self._path(group), k, len(group)) for k in (lo, hi))
+        passes = -(-end // size) - begin // size  # over the class, which has each sample once in a pass
+        number = np.repeat(np.arange(len(at)), passes)
+        turn = ranges(begin // size, passes)
+        size, group = size[number], group[number]
+        stream = turn * len(self._size) + group
+        rank = turn * size + permute(place[number], size, stream, self._seed, inverse=True)
+        inside = (rank >= begin[number]) & (rank < end[number])
+        return np.sort(_draws(self._path(group[inside]), rank[inside]))
+
+    @cached_property
+    def _order(self) -> IntArray:
+        """`[n]` places of the table of classes, in the order of their samples."""
+        return np.argsort(self._samples, kind="stable")
+
+    @cached_property
+    def _parents(self) -> IntArray:
+        """The node above node `i` at `i`, and above class `~i` at `i` from the end; -1 for the root."""
+        parents = np.full(2 * len(self._nodes) + 1, -1)
+        parents[self._nodes[:, LOWER:].view(np.int64).ravel()] = np.repeat(np.arange(len(self._nodes)), 2)
+        return parents
+
+    def _path(self, group: IntArray) -> list[_Level]:
+        """The way from classes `[n]` up to the root of the tree."""
+        levels: list[_Level] = []
+        mine, here = np.arange(len(group)), ~group
+        while True:
+            above = self._parents[here]
+            inner = above >= 0
+            mine, here = mine[inner], here[inner]
+            above = above[inner]
+            if len(mine) == 0:
+                return levels
+            lower = self._nodes[above, LOWER].view(np.int64) == here
+            levels.append(_Level(mine, self._nodes[above, SHARE].astype(object), lower))
+            here = above
+
+
+class _Level(NamedTuple):
+    """Classes that have a node above: which of those asked for, the node's share of its lower child in 2^-63, and
+    whether the class is below that child. Shares are Python's integers, for products of 128 bits."""
+
+    mine: IntArray
+    share: AnyArray
+    lower: BoolArray
+
+
+def _counted(path: list[_Level], draws: int, n: int) -> IntArray:
+    """`[n]` how many of the first draws are of each class."""
+    count = np.full(n, draws, object)
+    for mine, share, lower in reversed(path):
+        to_lower = (count[mine] * share + HALF) >> 63
+        count[mine] = np.where(lower, to_lower, count[mine] - to_lower)
+    return count.astype(np.int64)
+
+
+def _draws(path: list[_Level], rank: IntArray) -> IntArray:
+    """`[n]` the draws that are the `rank[n]`-th of their class, from 0: the least that hand so many to its side."""
+    number = rank.astype(object)
+    for mine, share, lower in path:
+        n, whole = number[mine], 2 * HALF
+        to_lower = -((HALF - (n + 1) * whole) // np.where(lower, share, 1)) - 1
+        number[mine] = np.where(lower, to_lower, (n * whole + HALF) // np.where(lower, 1, whole - share))
+    return number.astype(np.int64)
 
 
 def _shared_classes(weights: FloatArray, *, systematic: bool) -> Mapping[str, AnyArray]:

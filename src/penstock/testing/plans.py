@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import IntArray
+from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
@@ -146,6 +146,29 @@ class PlanContract(ABC):
             other.fingerprint, len(other), other.views, other.reads, other.marks,
         )  # fmt: skip
         assert _samples(one, k) == _samples(other, k)
+
+    def test_the_uses_of_an_episode_are_its_samples(self) -> None:
+        """`uses` gives the positions of a range with rows of an episode, and samples without any row."""
+        episodes = self.episodes()
+        plan = self.plan(episodes)
+        k = np.arange(plan.start(4))
+        owners = [
+            _owners(episodes, view.align, selection)
+            for view, selection in zip(plan.views, plan.resolve(k), strict=True)
+        ]
+        owner = np.concatenate([np.where(one < 0, -1, one) for one in owners], axis=1)
+        keys = np.stack([episodes.source, episodes.index])
+        for row, (source, index) in enumerate(keys.T.tolist()):
+            asked = np.unique([index, *np.random.default_rng(row).choice(episodes.index, 2)])
+            wanted = np.flatnonzero((keys[0] == source) & np.isin(keys[1], asked))
+            mine: BoolArray = np.isin(owner, wanted).sum(axis=1) > 0
+            bare: BoolArray = owner.max(axis=1) < 0
+            for lo, hi in ((0, len(k)), (len(k) // 3, len(k) // 2), (len(k) // 2, len(k) // 2)):
+                found = plan.uses(source, asked, lo, hi)
+                assert found.dtype == np.int64
+                assert np.all(np.diff(found) > 0)
+                assert np.all((found >= lo) & (found < hi))
+                assert np.array_equal(found[~bare[found]], k[lo:hi][(mine & ~bare)[lo:hi]])
 
     def test_no_positions_give_no_samples(self) -> None:
         """An empty request is answered with empty grids."""

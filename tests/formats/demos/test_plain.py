@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.containers.npz import NpzArchive
 from penstock.errors import ChecksumError, DamageWarning, FormatError, UnknownFormatError, UnsafeDataError
 from penstock.formats.base.format import named, recognise
 from penstock.formats.demos import FORMAT
-from penstock.formats.demos.archive import NpzArchive
 from penstock.formats.demos.plain import PlainKind
 
 MINARI = Path(__file__).parents[2] / "golden" / "minari"

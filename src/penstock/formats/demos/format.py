@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from penstock.containers.npz import npz_names
 from penstock.errors import FormatError, UnknownFormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, unknown_option
 from penstock.formats.base.source import Source
 from penstock.formats.demos.aloha import AlohaKind
-from penstock.formats.demos.archive import npz_names
 from penstock.formats.demos.d4rl import D4rlKind
 from penstock.formats.demos.imitation import ImitationKind
 from penstock.formats.demos.kind import Kind

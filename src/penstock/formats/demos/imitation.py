@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from penstock.containers.npz import MAX_BYTES, NpzArchive, npz_names
 from penstock.containers.pickle import load
 from penstock.core.arrays import AnyArray
 from penstock.core.boundary import json_object
@@ -18,8 +19,8 @@ from penstock.files.mapping import map_file
 from penstock.files.remote import open_file, read_bytes
 from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.base.source import Source
-from penstock.formats.demos.archive import MAX_BYTES, NpzArchive, npz_names, unread_member
 from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.members import outside_entries, unread_member
 from penstock.formats.demos.trajectories import Track, numbers, source_of, unpickled
 from penstock.formats.demos.unpack import HEAD, opening
 
@@ -132,7 +133,7 @@ def _from_npz(path: Path, archive: NpzArchive) -> list[Track]:
 
 def _others(archive: NpzArchive) -> list[LeftOut]:
     """Entries of what the archive has besides imitation's arrays."""
-    entries = archive.outside()
+    entries = outside_entries(archive)
     for name in [name for name in archive if name not in (*ARRAYS, "rews")]:
         try:
             archive.header(name)

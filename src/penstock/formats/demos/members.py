@@ -1,39 +1,18 @@
-"""Objects in `.npz` archives; nothing that these say is believed or run."""
+"""Members of `.npz` archives: objects, of which nothing is believed or run, and what is not read."""
 
 from __future__ import annotations
 
-import struct
 import zipfile
-import zlib
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from penstock.containers import npy
+from penstock.containers.npz import DAMAGED, NpzArchive
 from penstock.core.arrays import AnyArray
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.remote import path_or_file
+from penstock.formats.base.account import LeftOut, unused_files
 
-ZIP = b"PK\x03\x04"
 _PIECE = 1 << 20
-DAMAGED = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    RuntimeError,
-    NotImplementedError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)  # fmt: skip  what zipfile and its decompressors raise for bytes that are no archive
-
-
-def names_of(path: Path) -> list[str]:
-    """The names of the members of an `.npz` file, without `.npy`; none where it is no archive. Never raises."""
-    try:
-        with zipfile.ZipFile(path_or_file(path)) as archive:
-            return [name.removesuffix(".npy") for name in archive.namelist()]
-    except DAMAGED:
-        return []
 
 
 def member_head(path: Path, name: str, size: int) -> bytes:
@@ -72,3 +51,18 @@ def object_member(path: Path, name: str, max_bytes: int) -> AnyArray:
     payload = b"".join(pieces)
     del pieces
     return npy.objects_of(payload, header, path=path, where=name)
+
+
+def unread_member(name: str, error: FormatError) -> LeftOut:
+    """The entry of a member that is no array of numbers, text or objects: of another file, or of an array."""
+    entry = unused_files([name], "arrays .npy")[0]
+    return entry if PurePath(name).suffix or entry.reason == "hidden" else LeftOut.of_error("member", name, error)
+
+
+def outside_entries(archive: NpzArchive) -> list[LeftOut]:
+    """Entries of the bytes before the first member and behind the end of the archive: another one may be there."""
+    message = "expected one archive in the file, got {} bytes {} it, which are not read; copy them to another file"
+    return [
+        LeftOut("bytes", f"byte {begin}", "behind-the-end", message.format(stop - begin, side))
+        for side, begin, stop in archive.outside()
+    ]

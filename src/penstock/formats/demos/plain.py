@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from penstock.containers.npz import MAX_BYTES, NpzArchive, npz_names
 from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
@@ -16,8 +17,8 @@ from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.ends import EpisodeEnds, MarkArray, Meaning, check_meanings, find_ends, meaning_of
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
-from penstock.formats.demos.archive import MAX_BYTES, NpzArchive, npz_names, unread_member
 from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.members import outside_entries, unread_member
 from penstock.formats.demos.source import DemoColumn, DemoSource, continues, follows, held, nameable
 from penstock.kernels.rows import RowMap
 
@@ -221,7 +222,9 @@ class _PlainArchive:
     def account(self) -> Account:
         """What became of the arrays."""
         used = {name: column for column, name in self._names.items() if name != column}
-        entries = {entry.where: entry for entry in (*self._ends.left_out, *self._left_out, *self._archive.outside())}
+        entries = {
+            entry.where: entry for entry in (*self._ends.left_out, *self._left_out, *outside_entries(self._archive))
+        }
         return Account(tuple(entries.values()), used, self._ends.sentence)
 
     def _rewards(self) -> DemoColumn:

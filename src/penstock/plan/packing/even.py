@@ -68,6 +68,13 @@ class EvenIndex:
         align = self.rule.align
         return PackPieces(which, item, np.zeros_like(length), length, number[:, None] * (-(-length // align) * align))
 
+    def packs_of(self, items: IntArray, epoch: int, order: int) -> IntArray:
+        """The packs `[m]` of an epoch, ascending, that have some of the items. They have one order."""
+        if self.rule.exchanges:
+            many, stream = np.full(len(items), self.n), np.full(len(items), epoch)
+            items = permute(items, many, stream, self.rule.seed_for("exchange"), inverse=True)
+        return np.unique(items // self.many)
+
     def report(self) -> PackReport:
         """Contents of the packs; no method needs fewer."""
         packs, rows = len(self), tuple(self.n * each for each in self.length)

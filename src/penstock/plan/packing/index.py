@@ -168,6 +168,25 @@ class PackIndex:
         stream = epoch * len(self._layout) + window
         return first + permute(packs - first, last - first, stream, self._spread_seed)
 
+    def packs_of(self, items: IntArray, epoch: int, order: int) -> IntArray:
+        """The packs `[m]`, ascending, that have some of the items: the contents of one epoch in the order of another.
+
+        Cost: looks at all packs of each window that has one of the items.
+        """
+        self._ready()
+        windows = np.unique(np.searchsorted(self._layout.first, self._layout.places_of(items), side="right") - 1)
+        found: list[IntArray] = []
+        for w in windows.tolist():
+            first, last = int(self._first[w]), int(self._first[w + 1])
+            pieces = self.pieces(np.arange(first, last), epoch)
+            mine = np.unique(pieces.pack[np.isin(pieces.item, items)])
+            if self.rule.exchanges:
+                many = np.full(len(mine), last - first)
+                stream = np.full(len(mine), order * len(self._layout) + w)
+                mine = np.sort(permute(mine, many, stream, self._spread_seed, inverse=True))
+            found.append(first + mine)
+        return np.concatenate(found) if found else items[:0]
+
     def _laid(self, stored: StoredPieces) -> PackPieces:
         """The rows of each piece, and their place in the pack."""
         total, policy = self._layout.lengths_of(stored.item), self._policy

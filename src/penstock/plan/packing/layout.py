@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.arrays import AnyArray, IntArray
-from penstock.core.ragged import offsets_of
+from penstock.core.ragged import ranges
 from penstock.errors import PlanError
 from penstock.kernels.permute import permute
 from penstock.kernels.runs import gather_runs, histogram
@@ -58,6 +58,17 @@ class WindowLayout:
         rest = max(lo, self.blocks * self.block)
         return (np.append(start, rest), np.append(size, hi - rest)) if rest < hi else (start, size)
 
+    def places_of(self, item: IntArray) -> IntArray:
+        """The position of each item, `[m]`."""
+        if not self.blocks:
+            return item
+        block, rest = np.divmod(item, self.block)
+        moved = np.flatnonzero(block < self.blocks)
+        block[moved] = permute(
+            block[moved], np.full(len(moved), self.blocks), np.zeros_like(moved), self.seed, inverse=True
+        )
+        return block * self.block + rest
+
     def histogram(self, w: int) -> AnyArray | None:
         """`[capacity + 1]` int32: how many items of window `w` have each length on the one axis; None if some are
         longer, or impossible."""
@@ -81,10 +92,10 @@ class WindowLayout:
         that cannot be."""
         start, size = self.runs(w)
         plain = self._plain
-        rows = self.lengths_of(_spread(start, size)) if plain is None else self._gathered(plain, start, size)
+        rows = self.lengths_of(ranges(start, size)) if plain is None else self._gathered(plain, start, size)
         low, high = (int(rows.min()), int(rows.max())) if rows.size else (0, 0)
         if low < 0 or high > (min(self._rule.capacity) if self._rule.overlong == "error" else LONGEST):
-            self._check(rows, _spread(start, size))
+            self._check(rows, ranges(start, size))
         return rows
 
     def _gathered(self, lengths: Whole, start: IntArray, size: IntArray) -> IntArray:
@@ -120,9 +131,3 @@ def _plain(lengths: Lengths, axes: int) -> Whole | None:
         return None
     readable = lengths.flags.c_contiguous and lengths.flags.aligned and lengths.dtype.isnative
     return lengths.reshape(-1) if readable and lengths.dtype.kind in "iu" else None
-
-
-def _spread(start: IntArray, size: IntArray) -> IntArray:
-    """`[m]` the numbers in runs."""
-    first = offsets_of(size)
-    return np.arange(first[-1], dtype=np.int64) + np.repeat(start - first[:-1], size)

@@ -64,6 +64,15 @@ class StagedIndex:
             parts.append(pieces._replace(pack=mine[pieces.pack], item=pieces.item + self._items[number]))
         return joined_pieces(parts)
 
+    def packs_of(self, items: IntArray, epoch: int, order: int) -> IntArray:
+        """Return the packs, ascending, that have some of the items, which ascend."""
+        cuts = items.searchsorted(self._items)
+        found = [
+            self._first[number] + index.packs_of(items[lo:hi] - self._items[number], epoch, order)
+            for number, (index, lo, hi) in enumerate(zip(self._indexes, cuts[:-1], cuts[1:], strict=True))
+        ]
+        return np.concatenate(found)
+
     def report(self) -> PackReport:
         """Return the sums of all stages."""
         reports = [index.report() for index in self._indexes]

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.containers.npy import MAGIC, array_of
+from penstock.containers.npz import ZIP, names_of
 from penstock.core.narrowing import is_dict
 from penstock.errors import DataError, FormatError
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import SIMPLE, plain
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.members import ZIP, member_head, names_of, object_member
+from penstock.formats.demos.members import member_head, object_member
 from penstock.formats.demos.trajectories import Track, numbers, source_of
 from penstock.formats.demos.unpack import HEAD, MAX_BYTES, head_of, unpacked
 from penstock_imitation.formats.native.states import channels_first, flags, tracks_of

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from penstock.containers.npz import NpzArchive, names_of
 from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_dict
 from penstock.core.order import natural
@@ -15,9 +16,7 @@ from penstock.files.remote import read_bytes
 from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.base.infos import plain
 from penstock.formats.base.source import Source
-from penstock.formats.demos.archive import NpzArchive
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.members import names_of
 from penstock.formats.demos.trajectories import NUMBERS, Track, source_of
 from penstock.formats.demos.unpack import MAX_BYTES
 from penstock_imitation.formats.native.video import CACHE_BYTES, Clip, ClipFrames

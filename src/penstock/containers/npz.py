@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import numpy as np
 
@@ -14,10 +15,20 @@ from penstock.containers.npy import NpyHeader, array_of, header_of
 from penstock.core.arrays import AnyArray
 from penstock.errors import ChecksumError, FormatError, UnsafeDataError
 from penstock.files.mapping import check_mapped, map_descriptor
-from penstock.files.remote import open_file
-from penstock.formats.base.account import LeftOut, unused_files
-from penstock.formats.demos.members import DAMAGED, ZIP, names_of
+from penstock.files.remote import open_file, path_or_file
 
+ZIP = b"PK\x03\x04"
+DAMAGED = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    RuntimeError,
+    NotImplementedError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip  what zipfile and its decompressors raise for bytes that are no archive
 MAX_BYTES = 8 << 30  # of all members of one archive, inflated
 INFLATION = 1032  # deflate cannot make more than 1032 bytes out of one
 HEAD = 30  # bytes of a local header before the name
@@ -100,19 +111,13 @@ class NpzArchive:
     def __iter__(self) -> Iterator[str]:
         return iter(self.members)
 
-    def outside(self) -> list[LeftOut]:
-        """Entries of the bytes before the first member and behind the end of the archive: another one may be there."""
+    def outside(self) -> list[tuple[str, int, int]]:
+        """Bytes that no archive of this file has: "before" its first member or "behind" its end, first and last."""
         first = min((member.header for member in self.members.values()), default=0)
         tail = self._data[max(len(self._data) - LONGEST_END, 0) :].tobytes()
         end = len(self._data) - len(tail) + tail.rindex(END) + self._ending
-        ranges = {0: first, end: len(self._data)}
-        message = "expected one archive in the file, got {} bytes {} it, which are not read; copy them to another file"
-        sides = zip(ranges.items(), ("before", "behind"), strict=True)
-        return [
-            LeftOut("bytes", f"byte {begin}", "behind-the-end", message.format(stop - begin, side))
-            for (begin, stop), side in sides
-            if stop > begin
-        ]
+        sides = [("before", 0, first), ("behind", end, len(self._data))]
+        return [(side, begin, stop) for side, begin, stop in sides if stop > begin]
 
     def header(self, name: str) -> NpyHeader:
         """Dtype and shape of an array, at the price of its first bytes. Raises `FormatError`."""
@@ -173,12 +178,6 @@ class NpzArchive:
                 yield name
 
 
-def unread_member(name: str, error: FormatError) -> LeftOut:
-    """The entry of a member that is no array of numbers, text or objects: of another file, or of an array."""
-    entry = unused_files([name], "arrays .npy")[0]
-    return entry if PurePath(name).suffix or entry.reason == "hidden" else LeftOut.of_error("member", name, error)
-
-
 def npz_names(path: Path) -> set[str]:
     """The names of the arrays of an `.npz` file; none where it is no such file. Never raises."""
     try:
@@ -190,3 +189,12 @@ def npz_names(path: Path) -> set[str]:
     except OSError:
         return set()
     return set(names_of(path))
+
+
+def names_of(path: Path) -> list[str]:
+    """The names of the members of an `.npz` file, without `.npy`; none where it is no archive. Never raises."""
+    try:
+        with zipfile.ZipFile(path_or_file(path)) as archive:
+            return [name.removesuffix(".npy") for name in archive.namelist()]
+    except DAMAGED:
+        return []
