@@ -19,10 +19,10 @@ from penstock.core.boundary import loading_state
 from penstock.errors import PlanError, require
 from penstock.loading.batch_source import State
 from penstock.loading.cursor import Cursor, CursorPlace, saved
+from penstock.loading.layout import Layout
 from penstock.loading.output import as_it_is
 from penstock.loading.position_source import EpochSlice, PositionSource
 from penstock.loading.ticket import Batch, Ticket
-from penstock.loading.torch import TorchOutput
 
 if TYPE_CHECKING:
     import torch
@@ -158,7 +158,7 @@ def data_loader(
     cursor: Cursor, hand_over: Callable[[Batch], Any], kind: type[torch.utils.data.DataLoader[Any]] | None, options: Any
 ) -> torch.utils.data.DataLoader[Any]:
     """Return a `DataLoader` of PyTorch of the batches of a loader, with the place of its cursor."""
-    if hand_over is as_it_is:
+    if hand_over is as_it_is or isinstance(hand_over, Layout):
         raise PlanError('expected a loader with output="torch" for a DataLoader, got one of NumPy arrays; give it that')
     source = cursor.current()[0]
     if not isinstance(source, PositionSource) or source.batch_size is None:
@@ -172,7 +172,7 @@ def data_loader(
             f"{source.ranks.rank} of {source.ranks.world}; give the loader rank=0, world=1, or use it without "
             "data_loader()"
         )
-    device = hand_over.device if isinstance(hand_over, TorchOutput) else None
+    device: torch.device | None = getattr(hand_over, "device", None)
     if device is not None and device.type != "cpu" and options.get("num_workers"):
         raise PlanError(
             f"expected a loader without a device for worker processes, which cannot use one, got {device}; leave "
