@@ -138,7 +138,8 @@ class Loader(Generic[T]):
         self.dataset = dataset
         self.batch_size = None if isinstance(batch_size, Batches) else batch_size
         self.drop_last = drop_last
-        self.num_workers, self.prefetch_factor = 0, None
+        self.num_workers = 0
+        self.prefetch_factor = None
         self.pin_memory: bool = getattr(self._hand_over, "pin", False)
         self.rank, self.world = shares.rank, shares.world
 
