@@ -54,9 +54,7 @@ def read_atari(path: Path, *, frames: str = "stack", max_bytes: int = MAX_BYTES)
     `frames="newest"` keeps `[T + 1, 1, H, W]`, the newest frame of each alone. `rewards` are read where there are some;
     further numbers and texts in the dict of a trajectory are metadata of its episodes.
 
-    Raises `FormatError` for damaged files, `UnsafeDataError` for objects that are not data or more than `max_bytes`
-    unpacked, `DataError` for other `frames`. Memory: twice the unpacked file while it is opened (three times an
-    `.npy`), then its states.
+    Memory: twice the unpacked file while it is opened (three times an `.npy`), then its states.
     """
     if frames not in ("stack", "newest"):
         raise DataError(f"expected frames to be 'stack' or 'newest', got {frames!r}")

@@ -49,9 +49,7 @@ def read_dm_control(
     first, black before an episode begins; stacks are made when they are read and cost no memory. A trajectory whose
     last `discount` is above 0 is truncated, as dm_control defines it.
 
-    Raises `FormatError` for damaged files, `UnsafeDataError` for more than `max_bytes` in a file or a pickle that is
-    not data, `DataError` for another `frame_stack`. Memory: the content of all files, unpacked, and the content of the
-    largest once more while it is opened.
+    Memory: the content of all files, unpacked, and the content of the largest once more while it is opened.
     """
     tracks: list[Track] = []
     for file in some_files(path, SUFFIX):

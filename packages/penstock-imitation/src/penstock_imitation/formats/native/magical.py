@@ -66,8 +66,6 @@ def read_magical(
     infos; the last observation and the end of the episode stay, with what only the last infos say. Stacks hold the
     frames as they were seen, frames of dropped steps included.
 
-    Raises `FormatError` for damaged files and for several environments at once, `UnsafeDataError` for more than
-    `max_bytes` in a file or a pickle that is not data, `DataError` for another preprocessor.
     Memory: 0.9 MB a step as stored, 28 kB a step and view with a preprocessor; and one file unpacked twice.
     """
     chosen = None if preprocessor is None else preprocessor_named(preprocessor)

@@ -61,10 +61,9 @@ def read_minerl(
     frame is the video's own; where it lacks that one, the one before is repeated. The last step of a stream is
     terminated.
 
-    Raises `FormatError` for damaged streams, `UnsafeDataError` for arrays or frames of more than `max_bytes` in a
-    stream, `MissingExtraError` without PyAV. Cost: the arrays of all streams, and at first one pass over the videos. A
-    read decodes from the last key frame on, and keeps at most `cache_bytes` of decoded frames: where there are more,
-    read stream after stream, or with `shuffle(pool=...)`.
+    Cost: the arrays of all streams, and at first one pass over the videos. A read decodes from the last key frame on,
+    and keeps at most `cache_bytes` of decoded frames: where there are more, read stream after stream, or with
+    `shuffle(pool=...)`.
     """
     streams = sorted(_streams(path), key=lambda stream: natural(stream.name))
     if not streams:
@@ -88,7 +87,7 @@ def read_minerl(
 
 
 def _streams(path: Path) -> Iterator[Path]:
-    """The folders with arrays at or below `path`. Raises `OSError`."""
+    """The folders with arrays at or below `path`."""
     if (path / ARRAYS).is_file():
         yield path
     elif path.is_dir():

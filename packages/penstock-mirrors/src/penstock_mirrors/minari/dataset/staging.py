@@ -38,7 +38,7 @@ def building(path: Path) -> Generator[Path]:
 
 
 def install(staging: Path, path: Path) -> None:
-    """Make a filled directory the dataset at `path`, and its namespaces exist. Raises `DataError` if it is taken."""
+    """Make a filled directory the dataset at `path`, and its namespaces exist."""
     namespace = ids.parse(ids.id_of(path, get_dataset_path())).namespace
     root.ensure_namespace(namespace, get_dataset_path())
     if path.exists():
@@ -73,10 +73,7 @@ def empty_spec(observation_space: Space, action_space: Space) -> Spec:
 
 
 def legacy_metadata(data: Path) -> dict[str, Any]:
-    """Return the metadata entries of a dataset of 0.4, which stores them at the root of its file.
-
-    Raises `DataError` if there is no data, `FormatError` if entries are nowhere.
-    """
+    """Return the metadata entries of a dataset of 0.4, which stores them at the root of its file."""
     if not (data / MAIN).is_file() and not (data / metadata.FILE).exists():
         raise DataError(f"No data found in data path {data}")
     entries: dict[str, Any] = {}
