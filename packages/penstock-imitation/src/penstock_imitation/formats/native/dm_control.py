@@ -14,9 +14,10 @@ from penstock.core.spaces import Box, Space
 from penstock.errors import FormatError
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.source import Source
+from penstock.formats.demos.imitation import opening
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.trajectories import Track, source_of, unpickled
-from penstock.formats.demos.unpack import MAX_BYTES, head_of, opening, other_files, some_files, unpacked
+from penstock_imitation.formats.native.unpack import MAX_BYTES, head_of, other_files, some_files, unpacked
 
 SUFFIX = ".pkl.gz"
 _CLASSES = (b"imitation.data.types", b"imitation.util.rollout")
