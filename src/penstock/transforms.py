@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from penstock.core.selection import Selection
 from penstock.data.augment import Augmentation, ColorJitter, GaussianNoise, RandomCrop, RandomShift
+from penstock.data.flatten import FlattenObservations
 from penstock.data.lengths import read_lengths
 from penstock.data.measure import measure
 from penstock.data.normalize import Normalize
+from penstock.data.texts import FillInTheMiddle, RandomPrefix, SpanCorruption
 from penstock.plan.batched import Batches
 from penstock.plan.delta_timestamps import DeltaTimestamps
 from penstock.plan.epoch_length import EpochLength
@@ -23,6 +25,7 @@ from penstock.plan.steps import Steps
 from penstock.plan.weighted import Weighted
 from penstock.plan.where import Where
 from penstock.plan.windows import Windows
+from penstock.plan.without import Without
 
 __all__ = [
     "Augmentation",
@@ -30,12 +33,15 @@ __all__ = [
     "ColorJitter",
     "DeltaTimestamps",
     "EpochLength",
+    "FillInTheMiddle",
+    "FlattenObservations",
     "GaussianNoise",
     "Goals",
     "Normalize",
     "Pack",
     "Pairs",
     "RandomCrop",
+    "RandomPrefix",
     "RandomShift",
     "Repeat",
     "RowNumbers",
@@ -43,11 +49,13 @@ __all__ = [
     "Sequences",
     "Shard",
     "Shuffle",
+    "SpanCorruption",
     "Split",
     "Steps",
     "Weighted",
     "Where",
     "Windows",
+    "Without",
     "measure",
     "read_lengths",
 ]

@@ -56,14 +56,18 @@ def test_tuples_and_trees_keep_order_tickets_and_plain_values(output):
 
     plain = list(dataset().loader(8))
     for batch, before in zip(
-        dataset().loader(8, output=output, layout=("rewards", "observations")), plain, strict=True
+        dataset().loader(8, output=output, layout=("rewards", "observations"), float32=output == "jax"),
+        plain,
+        strict=True,
     ):
         rewards, observations = batch
         assert batch.rewards is rewards
         np.testing.assert_array_equal(OUTPUTS[output](rewards), before["rewards"])
         np.testing.assert_array_equal(OUTPUTS[output](observations["image"]), before["observations/image"])
         assert (batch.ticket, batch.weight) == (before.ticket, before.weight)
-    for batch, before in zip(dataset().loader(8, output=output, layout=arranged), plain, strict=True):
+    for batch, before in zip(
+        dataset().loader(8, output=output, layout=arranged, float32=output == "jax"), plain, strict=True
+    ):
         tree, rewards = batch
         assert tree["rows"] == before.n
         np.testing.assert_array_equal(OUTPUTS[output](tree["inputs"][1]["image"]), before["observations/image"])

@@ -15,6 +15,7 @@ import penstock
 from penstock import Replay
 from penstock.errors import ArgumentError, DataError, PlanError, StateError
 from penstock.replay import CompletionRecorder, Completions, GroupSampler
+from penstock.replay.replay import run_of
 
 G = 3
 
@@ -48,7 +49,7 @@ def test_a_batch_has_whole_groups_in_order_and_each_group_once() -> None:
     groups = np.concatenate([batch["group"] for batch in seen])
     assert len(set(groups.tolist())) == 10
     assert (groups.reshape(10, G) == groups.reshape(10, G)[:, :1]).all()
-    assert not replay.may_sample(G)
+    assert not replay.refresh().may_sample(G)
     with pytest.raises(PlanError, match="got 0 ready"):
         replay.sample(G)
     assert max(batch["mask"].sum(1).max() == batch["mask"].shape[1] for batch in seen)
@@ -72,10 +73,10 @@ def test_stale_groups_are_never_drawn() -> None:
     for version in range(3):
         add(recorder, 2, version)
         replay.set_policy_version(version)
-    assert replay.dropped == {"stale": 2, "equal_rewards": 0}
+    assert replay.refresh().dropped == {"stale": 2, "equal_rewards": 0}
     assert sorted({int(v) for v in replay.sample(4 * G)["versions"][:, 0]}) == [1, 2]
     add(recorder, 1, 0, seed=5)  # it arrives too late
-    assert replay.dropped["stale"] == 3
+    assert replay.refresh().dropped["stale"] == 3
     with pytest.raises(PlanError, match="3 groups were older than max_staleness=1"):
         replay.sample(G)
     with pytest.raises(PlanError, match="at least 2"):
@@ -91,8 +92,8 @@ def test_the_oldest_token_says_how_stale_a_completion_is() -> None:
     for key in keys:
         recorder.extend(key, [2, 3], [-1.0, -1.0], version=2)
         recorder.finish(key, float(key))
-    assert not replay.may_sample(G)
-    assert replay.dropped["stale"] == 1
+    assert not replay.refresh().may_sample(G)
+    assert replay.refresh().dropped["stale"] == 1
 
 
 @pytest.mark.parametrize("pack", [False, True])
@@ -100,7 +101,7 @@ def test_a_batch_stays_within_its_tokens(pack: bool) -> None:
     replay = replay_of(samples=Completions(16, pack=pack))
     add(CompletionRecorder(replay, G), 40, 0)
     drawn = 0
-    while replay.may_sample(G):
+    while replay.refresh().may_sample(G):
         batch = replay.sample(max_tokens=128)
         assert batch["tokens"].size <= 128
         drawn += batch.ticket.count
@@ -148,14 +149,14 @@ def test_tokens_of_tools_are_not_in_the_mask_of_sampled_tokens(pack: bool) -> No
     recorder = CompletionRecorder(replay, G)
     replay.set_policy_version(7)
     for key in recorder.add_prompt([5]):
-        recorder.extend_observation(key, [80])  # also before the first sampled token
+        recorder.extend(key, [80], sampled=False)  # also before the first sampled token
         recorder.extend(key, [1, 2], [-0.1, -0.2], 7)
-        recorder.extend_observation(key, [90, 91])
+        recorder.extend(key, [90, 91], sampled=False)
         again = CompletionRecorder(replay, G)
         again.load_state_dict(json.loads(json.dumps(recorder.state_dict())))
         recorder = again
         recorder.extend(key, [3], [-0.3], 8)
-        recorder.extend_observation(key, [92])
+        recorder.extend(key, [92], sampled=False)
         recorder.finish(key, float(key))
     batch = replay.sample(G)  # no token is older than version 7
     wanted = {
@@ -170,6 +171,64 @@ def test_tokens_of_tools_are_not_in_the_mask_of_sampled_tokens(pack: bool) -> No
     sampled = batch["completion_mask"]
     np.testing.assert_allclose(batch["log_probs"][sampled].reshape(G, -1), [[-0.1, -0.2, -0.3]] * G)
     assert not batch["log_probs"][~sampled].any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_turns_have_masks_and_rewards_also_after_a_restart(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    replay = replay_of(samples=Completions(64))
+    recorder = CompletionRecorder(replay, G)
+    wanted: list[dict[str, list[Any]]] = []
+    for key in recorder.add_prompt([5, 6], task=3):
+        row: dict[str, list[Any]] = {name: [zero] * 2 for name, zero in (("mask", False), ("p", 0.0), ("r", 0.0))}
+        for turn in range(int(rng.integers(1, 5))):
+            mask = [True, *(rng.random(int(rng.integers(8))) < 0.5).tolist()]
+            log_probs = (-rng.integers(1, 9, sum(mask)) / 8).tolist()
+            reward = float(rng.integers(-2, 3))
+            recorder.extend(key, [turn] * len(mask), log_probs, seed, sampled=mask, reward=reward)
+            saved = recorder.state_dict()
+            text = json.dumps(saved)
+            recorder.extend(key, [90], sampled=False)
+            assert json.dumps(saved) == text  # later tokens are not in a saved state
+            recorder.load_state_dict(json.loads(text) if turn % 2 else saved)
+            recorder.extend(key, [9], sampled=[False])
+            values = iter(log_probs)
+            row["mask"] += [*mask, False]
+            row["p"] += [next(values) if each else 0.0 for each in mask] + [0.0]
+            row["r"] += [0.0] * (len(mask) - 1) + [reward, 0.0]
+        row["r"][-1] += float(key)
+        wanted.append(row)
+        recorder.finish(key, float(key))
+    batch = replay.sample(G)
+    for n, row in enumerate(wanted):
+        real = batch["mask"][n]
+        for name, column in (("completion_mask", "mask"), ("log_probs", "p"), ("rewards", "r")):
+            assert batch[name][n][real].tolist() == row[column], name
+        assert batch["returns"][n] == sum(row["r"])
+    assert batch["task"].tolist() == [3] * G
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest", "random"])
+def test_tasks_take_turns(order: Any) -> None:
+    replay = replay_of(order=order, balance_tasks=True)
+    recorder = CompletionRecorder(replay, G)
+    tasks = [0] * 7 + [1] * 2 + [2] * 4
+    for prompt, task in enumerate(tasks):
+        for key in recorder.add_prompt([prompt + 1], task=task):
+            recorder.extend(key, [1], [-1.0], 0)
+            recorder.finish(key, float(key))
+    drawn = [replay.sample(n * G) for n in (6, 4, 3)]
+    counts = [np.bincount(batch["task"][::G], minlength=3).tolist() for batch in drawn]
+    assert counts == [[2, 2, 2], [2, 0, 2], [3, 0, 0]]
+    rows = [(row[0], task) for batch in drawn for row, task in zip(rows_of(batch), batch["task"], strict=True)]
+    firsts = [first for first, task in rows[::G] if task == 0]
+    if order != "random":
+        assert firsts == sorted(firsts, reverse=order == "newest")
+    assert len(set(firsts)) == 7
+    columns = {"tokens": np.ones(2, "i4"), "rewards": np.ones(2, "f4"), "versions": np.zeros(2, "i4")}
+    without = penstock.from_arrays({**columns, "group": np.zeros(1, "i8")}, lengths=[2])[0]
+    with pytest.raises(penstock.errors.SpecError, match="column 'task'"):
+        replay_of(balance_tasks=True).write(without)
 
 
 @pytest.mark.parametrize("length", [0, 9])
@@ -210,16 +269,15 @@ def test_a_completion_that_cannot_be_used_is_sampled_again_or_its_prompt_given_u
 @pytest.mark.parametrize("in_folder", [False, True])
 def test_episodes_that_belong_together_are_all_written_or_none(in_folder: bool, tmp_path: Path) -> None:
     replay = penstock.Replay(tmp_path / "store" if in_folder else None, 3)
-    short, long = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[2, 4])
+    short = penstock.from_arrays({"rewards": np.arange(2.0)}, lengths=[2])[0]
     other = penstock.from_arrays({"rewards": np.arange(2)}, lengths=[2])[0]
-    for wrong, error in ((long, DataError), (other, penstock.errors.SpecError)):
-        with pytest.raises(error):
-            replay.write_together([short, wrong])
-        assert (replay.refresh(), replay.episodes) == (0, 0)
+    with pytest.raises(penstock.errors.SpecError):
+        replay.write_together([short, other])
+    assert (replay.refresh().samples, replay.refresh().episodes) == (0, 0)
     assert replay.write_together([short, short]) == [0, 1]
     assert replay.write_together([]) == []
-    assert replay.refresh() == 2  # the first one left
-    assert replay.episodes == 2
+    assert replay.refresh().samples == 3  # the first step left
+    assert replay.refresh().episodes == 2
 
 
 def test_orders() -> None:
@@ -252,9 +310,9 @@ def test_groups_without_signal_can_be_left_out() -> None:
     recorder = CompletionRecorder(replay, G)
     add(recorder, 3, 0, equal=True)
     add(recorder, 2, 1)
-    assert replay.dropped == {"stale": 0, "equal_rewards": 3}
-    assert replay.may_sample(2 * G)
-    assert not replay.may_sample(3 * G)
+    assert replay.refresh().dropped == {"stale": 0, "equal_rewards": 3}
+    assert replay.refresh().may_sample(2 * G)
+    assert not replay.refresh().may_sample(3 * G)
 
 
 def test_completions_of_collectors_in_other_processes_make_groups(tmp_path: Path) -> None:
@@ -282,7 +340,7 @@ def test_a_run_goes_on_and_a_journal_repeats_it(tmp_path: Path) -> None:
             shutil.copytree(tmp_path / "run", tmp_path / "then")
         seen.append(rows_of(replay.sample(max_tokens=64)))
         seen.append(rows_of(replay.sample(G)))
-    dropped = replay.dropped
+    dropped = replay.refresh().dropped
     replay.close()
 
     resumed = replay_of(tmp_path / "then", max_staleness=2, order="random", max_uses=2)
@@ -295,15 +353,15 @@ def test_a_run_goes_on_and_a_journal_repeats_it(tmp_path: Path) -> None:
     for i in range(0, 12, 2):
         assert rows_of(again.sample(max_tokens=64)) == seen[i]
         assert rows_of(again.sample(G)) == seen[i + 1]
-    assert again.dropped == dropped
+    assert again.refresh().dropped == dropped
 
 
 def test_groups_that_lost_a_completion_are_not_drawn() -> None:
     replay = replay_of(capacity=200)
     add(CompletionRecorder(replay, G), 60, 0)
-    lo, _ = replay.anchors
+    lo, _ = run_of(replay).anchors
     assert lo > 0
-    while replay.may_sample(G):
+    while replay.refresh().may_sample(G):
         assert replay.why(replay.sample(G).ticket).table["anchor"].min() >= lo
 
 
@@ -377,6 +435,18 @@ def test_errors() -> None:
         recorder.finish(keys[0], 1.0)
     with pytest.raises(DataError, match="finite log-probability"):
         recorder.extend(keys[0], [1], [float("nan")], 0)
+    with pytest.raises(DataError, match=r"1 sampled tokens.*sampled=False"):
+        recorder.extend(keys[0], [1], version=0)
+    with pytest.raises(DataError, match="one for each of 2 tokens, got 1"):
+        recorder.extend(keys[0], [1, 2], [-1.0], 0, sampled=[True])
+    with pytest.raises(ArgumentError, match="expected a version for sampled tokens, and for no others, got None"):
+        recorder.extend(keys[0], [1], [-1.0])
+    with pytest.raises(ArgumentError, match="got 0 for key"):
+        recorder.extend(keys[0], [1], version=0, sampled=False)
+    with pytest.raises(ArgumentError, match="tokens for a reward"):
+        recorder.extend(keys[0], [], sampled=False, reward=1.0)
+    with pytest.raises(DataError, match="finite reward"):
+        recorder.extend(keys[0], [1], [-1.0], 0, reward=float("nan"))
     with pytest.raises(ArgumentError, match="in `pending`"):
         recorder.extend(77, [1], [-1.0], 0)
     with pytest.raises(DataError, match="max_length=16 tokens with the prompt, got 10 and 7 more for key 6; finish"):

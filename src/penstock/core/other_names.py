@@ -14,12 +14,13 @@ EPISODES: Mapping[str, str] = {
     "choose": "apply(transform)",
     "column_names": "list(data.spec)",
     "columns": "list(data.spec)",
+    "curated": "apply(curation)",
     "episodes_at": "data[[3, 1]], which is a dataset of these episodes",
     "features": "spec",
     "filter_episodes": "filter(...)",
     "iterate_episodes": "a loop, `for episode in data`",
     "loader": "steps().loader(batch_size=64), or windows(), pairs() or sequences() instead of steps()",
-    "map": "with_column(name, fn) for whole episodes, or steps().map(fn) for batches",
+    "map": "map_episodes(fn) for whole episodes, or steps().map(fn) for batches",
     "pack": "sequences().pack(length)",
     "sample_episodes": "data[numbers], with numbers that NumPy draws",
     "sample_with": "apply(transform)",
@@ -37,6 +38,7 @@ EPISODES: Mapping[str, str] = {
     "where": "filter(...)",
     "window": "windows(length)",
     "with_format": 'steps().loader(output="torch")',
+    "write": "penstock.convert(data, path), or map_episodes(fn) last, whose result has write(path)",
 }
 """Names for `EpisodeDataset`."""
 

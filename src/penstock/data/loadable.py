@@ -11,7 +11,6 @@ import penstock  # it fetches `Loader`, which is built on this package, when a l
 from penstock.plan.batched import Batches
 
 if TYPE_CHECKING:
-    import jax
     import torch
 
 
@@ -22,7 +21,7 @@ class _LoaderOptions(TypedDict, total=False):
     rename: Mapping[str, str] | None
     device: str | torch.device | None
     pin: bool | None
-    sharding: jax.sharding.Sharding | None
+    sharding: Any
     drop_last: bool
     rank: int | None
     world: int | None
@@ -87,9 +86,10 @@ class Loadable:
             device: Device to copy tensors to, for `"torch"`. The default is None: no copy.
             pin: Whether to copy tensors through reused page-locked memory, in the order of the current stream. The
                 default is True for CUDA devices and False otherwise.
-            sharding: Sharding of the arrays, for `"jax"`. Every array is then global: each process loads its own rows
-                of the whole batch. Several processes need `drop_last`, and a `batch_size` that they divide. The default
-                is None: the default device.
+            sharding: Sharding of the arrays, for `"jax"`: a `jax.sharding.Sharding` for all of them, or a tree of them
+                that is nested as the batch is. Over devices of several processes, every array is global, and each
+                process loads the rows of its devices; `rank` and `world` are those of JAX. It needs `drop_last`, and a
+                `batch_size` that the devices divide. The default is None: the default device.
             drop_last: Whether to drop a short last batch of an epoch. The default is False.
             rank: Number of this process, 0 to `world - 1`. Give both `rank` and `world`, or neither. Default: from
                 `torch.distributed` or `jax.distributed` if initialised, then from Ray Train, then from `RANK` in the

@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from penstock.core.turns import Turns
+from penstock.errors import ArgumentError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
 from penstock.flow.ordered_map import OrderedMap
@@ -117,8 +118,15 @@ class LoaderIterator(Iterator[T]):
         self._after: tuple[CursorPlace, State] | None = None  # after the last batch that was given
         self._epoch: int | None = None  # known with the first batch
         self._began, self._given = cursor.state, 0  # where the epoch was taken up, and how many samples came since
+        self._exhausted = False
         self._closed = False
         self._last = time.perf_counter()
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentError(
+            "expected a loader to pickle, which is pickled where it stands, got its iterator, whose threads stay in "
+            "this process; or save loader.state_dict(), and load it into a loader there"
+        )
 
     def __next__(self) -> T:
         with self._turns:
@@ -146,6 +154,7 @@ class LoaderIterator(Iterator[T]):
                 self._handed.append((self._hand_over(batch), batch.n, state))
             if not self._handed:
                 self.close()
+                self._exhausted = True
                 self._cursor.ended(self._began, self._given)
                 break
             item, samples, state = self._handed.popleft()
@@ -155,6 +164,14 @@ class LoaderIterator(Iterator[T]):
                 self._count(samples, requested)
                 return item
         raise StopIteration
+
+    @property
+    def over(self) -> bool:
+        """Whether the consumer has received the last batch of the epoch, or asked for more of a stream than it has."""
+        if self._exhausted or self._after is None:
+            return self._exhausted
+        place, state = self._after
+        return place.source.epoch(state) != self._epoch
 
     def _begin(self) -> CursorPlace:
         """Forget prefetched batches, and begin an epoch, or go on where the consumer is if that is the same epoch."""

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.core.arrays import AnyArray
 from penstock.core.columns import Columns, nest
+from penstock.core.narrowing import is_array, is_list, is_mapping, is_tuple
 from penstock.core.ragged import Ragged
-from penstock.errors import SpecError, require
+from penstock.errors import PlanError, SpecError, require
+from penstock.loading.arranged import mark_of, through
+from penstock.loading.ranks import MeshRows, Ranks, ranks
 from penstock.loading.ticket import Batch, Ticket
+
+# A batch is JAX arrays, made as a `sharding` says: one for all arrays, or nested as the batch is. The sharding also
+# says which rows a process loads: those of its devices, in the order of the batch. So the array of all processes is the
+# batch of one, in this order, whatever the order of the devices of a mesh. Processes whose devices have the same rows
+# load the same rows.
 
 if TYPE_CHECKING:
     import jax
@@ -53,22 +63,24 @@ _jax: Any = jax  # for functions that have arguments without types
 _jax.tree_util.register_pytree_with_keys(JaxArrays, _flattened, _restored)
 
 
-def to_jax(columns: Columns, sharding: jax.sharding.Sharding | None = None) -> JaxArrays:
+def to_jax(columns: Columns, sharding: Any = None) -> JaxArrays:
     """Convert a batch to nested dicts of JAX arrays.
 
-    JAX halves 64-bit types unless `jax_enable_x64` is set.
+    JAX has no 64-bit types unless `jax_enable_x64` is set. Integers then become 32-bit ones, if their values fit.
 
     Args:
         columns: The batch.
-        sharding: Sharding of global arrays. The rows of all processes together are one array, and their number must
-            divide evenly over processes and shards. The default is None: the default device. A `Ragged` column then
-            becomes `{"values": ..., "offsets": ...}`.
+        sharding: A `jax.sharding.Sharding` for all arrays, or a nested dict of one for each, as the columns are nested;
+            one for a prefix is for all columns below. Over devices of several processes, the arrays are global, and
+            `columns` are the rows of the devices of this process, in the order of the global array. The default is
+            None: the default device. A `Ragged` column then becomes `{"values": ..., "offsets": ...}`.
 
     Returns:
         Arrays by name, nested as the columns, with the ticket of the batch.
 
     Raises:
-        SpecError: There is a sharding, and a column is ragged.
+        SpecError: JAX cannot hold the values of a column, or there is a sharding, and a column is ragged or has no
+            sharding.
         ValueError: JAX cannot divide the rows.
 
     Example:
@@ -76,30 +88,172 @@ def to_jax(columns: Columns, sharding: jax.sharding.Sharding | None = None) -> J
         >>> to_jax(Columns({"observations": {"x": np.zeros((2, 3), "f4")}}))["observations"]["x"].shape
         (2, 3)
     """
-    arrays = {path: _array(path, array, sharding) for path, array in columns.flat.items()}
-    if not isinstance(columns, Batch):
-        return JaxArrays(nest(arrays))
-    return JaxArrays(nest(arrays), columns.ticket if columns.has_ticket else None, columns.weight)
-
-
-def _array(path: str, array: Any, sharding: jax.sharding.Sharding | None) -> Any:
-    if isinstance(array, Ragged):
-        if sharding is not None:
-            raise SpecError(
-                f"expected columns with rows of one shape to shard, got ragged rows - in {path}; select others"
-            )
-        return {"values": _jax.numpy.asarray(array.values), "offsets": _jax.numpy.asarray(array.offsets)}
-    if sharding is None:
-        return _jax.numpy.asarray(array)
-    return _jax.make_array_from_process_local_data(sharding, np.ascontiguousarray(array))
+    return JaxOutput(sharding)(columns)
 
 
 class JaxOutput:
     """Makes JAX arrays of batches, with a sharding global ones."""
 
-    def __init__(self, sharding: jax.sharding.Sharding | None = None) -> None:
-        self._sharding = sharding
+    def __init__(self, sharding: Any = None, layout: Callable[[Batch], Any] | None = None) -> None:
+        self._sharding, self._layout = sharding, layout
+        self._rows = None if sharding is None else mesh_rows(sharding)
 
-    def __call__(self, batch: Batch) -> JaxArrays:
+    def __call__(self, batch: Columns) -> Any:
         """Return the batch as JAX arrays."""
-        return to_jax(batch, self._sharding)
+        arranged: Any = batch if self._layout is None else self._layout(batch)  # pyright: ignore[reportArgumentType]
+        if isinstance(arranged, Columns):
+            leaves = _leaves(nest(arranged.flat), self._sharding)
+            return JaxArrays(nest({leaf.name: self._array(leaf) for leaf in leaves}), *mark_of(arranged))
+        leaves = iter(list(_leaves(arranged, self._sharding)))  # in the order in which `through` meets them
+        return through(
+            arranged, batch.n, lambda found: JaxArrays({key: self._array(next(leaves)) for key in found.flat})
+        )
+
+    def _array(self, leaf: _Leaf) -> Any:
+        name, array, sharding = leaf
+        if isinstance(array, Ragged):
+            parts = {"values": array.values, "offsets": array.offsets}
+            return {part: _jax.numpy.asarray(_held(f"{name}/{part}", values)) for part, values in parts.items()}
+        array = _held(name, array)
+        if sharding is None:
+            return _jax.numpy.asarray(array)
+        if self._rows is None:
+            return _jax.device_put(array, sharding)
+        return _global(array, sharding, self._rows)
+
+
+class _Leaf(NamedTuple):
+    name: str
+    array: AnyArray | Ragged
+    sharding: Any
+
+
+def _leaves(value: Any, sharding: Any, name: str = "") -> Iterator[_Leaf]:
+    """The arrays of nested dicts and tuples, with the sharding of each."""
+    whole = sharding is None or isinstance(sharding, jax.sharding.Sharding)
+    if is_mapping(value) or is_tuple(value):
+        items: Mapping[str, Any] = value if is_mapping(value) else {str(i): each for i, each in enumerate(value)}
+        for key, below in (dict.fromkeys(items, sharding) if whole else _beside(items, sharding, name)).items():
+            yield from _leaves(items[key], below, f"{name}/{key}" if name else key)
+    elif sharding is None:
+        if is_array(value) or isinstance(value, Ragged):
+            yield _Leaf(name, value, None)
+    elif not is_array(value) or not whole:
+        got = "ragged rows" if isinstance(value, Ragged) else f"{type(value).__name__}, and {type(sharding).__name__}"
+        raise SpecError(
+            f"expected an array with rows of one shape, and a Sharding for it, got {got} - in {name}; leave it out "
+            "with select_columns or a layout"
+        )
+    else:
+        yield _Leaf(name, value, sharding)
+
+
+def _beside(items: Mapping[str, Any], sharding: Any, name: str) -> dict[str, Any]:
+    """The shardings of the items, by their names or numbers."""
+    listed = is_tuple(sharding) or is_list(sharding)
+    below: Any = {str(i): each for i, each in enumerate(sharding)} if listed else sharding
+    if not is_mapping(below) or set(below) != set(items):
+        got = list(below) if is_mapping(below) else type(sharding).__name__
+        where = f" - in {name}" if name else ""
+        raise SpecError(
+            f"expected one sharding for all arrays, or one for each of {list(items)}, got {got}{where}; a tree of "
+            "shardings is nested as the batch is, after its layout"
+        )
+    return {key: below[key] for key in items}
+
+
+def _held(name: str, array: AnyArray) -> AnyArray:
+    """Return an array with a dtype of JAX, and equal values."""
+    if not (_jax.numpy.issubdtype(array.dtype, np.number) or array.dtype == np.bool_):
+        raise SpecError(
+            f"expected numbers for JAX, got {array.dtype} - in {name}; leave it out with select_columns or a layout"
+        )
+    held: np.dtype[Any] = np.dtype(_jax.dtypes.canonicalize_dtype(array.dtype))
+    if held == array.dtype:
+        return np.ascontiguousarray(array)
+    if array.dtype.kind not in "iu":
+        raise SpecError(
+            f"expected at most {held} for JAX, which would round {array.dtype} to it, got {array.dtype} - in {name}; "
+            "give the loader float32=True to round it, or set jax_enable_x64"
+        )
+    least, most = np.iinfo(held).min, np.iinfo(held).max
+    if array.size and not (least <= array.min() and array.max() <= most):
+        raise SpecError(
+            f"expected values of {held} for JAX, got {array.min()} to {array.max()} - in {name}; set jax_enable_x64, "
+            "or leave it out with select_columns"
+        )
+    return array.astype(held)
+
+
+def _global(array: AnyArray, sharding: jax.sharding.Sharding, rows: MeshRows) -> Any:
+    """Return the global array of which this process has some rows."""
+    part = len(array) // len(rows.mine)
+    n = part * len(rows.holders)
+    if part * len(rows.mine) != len(array):
+        raise PlanError(f"expected a number of rows that {len(rows.mine)} parts divide, got {len(array)}")
+
+    def shard(index: tuple[slice, ...]) -> AnyArray:
+        start, stop, _ = index[0].indices(n)
+        first = rows.mine.index(start // part) * part  # the parts of a shard are next to each other here too
+        return array[(slice(first, first + stop - start), *index[1:])]
+
+    return _jax.make_array_from_callback((n, *array.shape[1:]), sharding, shard)
+
+
+def _all_shardings(sharding: Any) -> list[jax.sharding.Sharding]:
+    found: list[Any] = _jax.tree_util.tree_leaves(sharding)
+    if not found or not all(isinstance(each, jax.sharding.Sharding) for each in found):
+        raise SpecError(
+            f"expected a Sharding, or a tree of them, got {sharding!r}; make one of a PartitionSpec with "
+            "jax.sharding.NamedSharding(mesh, spec)"
+        )
+    return found
+
+
+def _shards(sharding: Any) -> list[tuple[int, int, int]]:
+    """Process of each device, the part of the rows that it has, and the number of parts."""
+    devices = len(sharding.device_set)
+    dimensions = max(len(getattr(sharding, "spec", ())), 1)
+    slices = sharding.devices_indices_map((devices,) * dimensions)  # divided, whatever the mesh is
+    spans = [(device.process_index, *index[0].indices(devices)[:2]) for device, index in slices.items()]
+    return [(process, start // (stop - start), devices // (stop - start)) for process, start, stop in spans]
+
+
+def mesh_rows(sharding: Any) -> MeshRows | None:
+    """Return the rows of the devices of this process, or None if all devices are here."""
+    found = _all_shardings(sharding)
+    local = [each.is_fully_addressable for each in found]
+    if all(local):
+        return None
+    if any(local):
+        raise PlanError(
+            "expected shardings over the devices of all processes, or of this one alone, got some of each; give all "
+            "arrays one mesh, and a PartitionSpec() for those that every device has whole"
+        )
+    shards = [shard for each in found for shard in _shards(each)]
+    parts = math.lcm(*(count for _, _, count in shards))
+    holders, mine = [_jax.process_count()] * parts, set[int]()
+    for process, number, count in shards:
+        times = parts // count
+        for part in range(number * times, (number + 1) * times):
+            holders[part] = min(holders[part], process)
+            if process == _jax.process_index():
+                mine.add(part)
+    if not mine:
+        raise PlanError(f"expected a mesh with devices of process {_jax.process_index()}, got one without")
+    return MeshRows(tuple(sorted(mine)), tuple(holders))
+
+
+def rows_under(sharding: Any, rank: int | None, world: int | None) -> tuple[Ranks, int]:
+    """Return the rows of this process under a sharding, and the number that must divide every batch."""
+    rows = mesh_rows(sharding)
+    if rows is None:
+        shares = ranks(rank, world)
+        return shares, shares.world * max(count for each in _all_shardings(sharding) for _, _, count in _shards(each))
+    process, processes = _jax.process_index(), _jax.process_count()
+    if (rank, world) not in ((None, None), (process, processes)):
+        raise PlanError(
+            f"expected no rank and world with a sharding over the devices of {processes} processes, which says the "
+            f"rows of each, got rank={rank} and world={world}"
+        )
+    return Ranks(process, processes, "jax.distributed", rows), len(rows.holders)

@@ -10,6 +10,7 @@ from penstock.core.columns import Columns, under
 from penstock.core.narrowing import is_listed, is_mapping
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import ArgumentError, SpecError, suggestion
+from penstock.loading import layouts_packs, layouts_rl
 from penstock.loading.arranged import BatchDict, mark_of, marked, through, tuple_class
 from penstock.loading.ticket import Batch
 
@@ -25,7 +26,39 @@ class NamedLayout:
     source: str
 
 
-LAYOUTS: dict[str, NamedLayout] = {}
+LAYOUTS: dict[str, NamedLayout] = {
+    "sb3": NamedLayout(
+        layouts_rl.sb3,
+        "https://github.com/DLR-RM/stable-baselines3/blob/v2.9.2/stable_baselines3/common/buffers.py",
+    ),
+    "d3rlpy": NamedLayout(
+        layouts_rl.d3rlpy, "https://github.com/takuseno/d3rlpy/blob/v2.8.1/d3rlpy/dataset/mini_batch.py"
+    ),
+    "corl": NamedLayout(layouts_rl.corl, "https://github.com/tinkoff-ai/CORL/blob/main/algorithms/offline/td3_bc.py"),
+    "torchrl": NamedLayout(layouts_rl.torchrl, "https://docs.pytorch.org/rl/stable/reference/data_datasets.html"),
+    "tianshou": NamedLayout(
+        layouts_rl.tianshou, "https://github.com/thu-ml/tianshou/blob/v2.0.1/tianshou/data/buffer/buffer_base.py"
+    ),
+    "transformers": NamedLayout(
+        layouts_packs.transformers, "https://huggingface.co/docs/transformers/main_classes/data_collator"
+    ),
+    "transformers_mask": NamedLayout(
+        layouts_packs.transformers_mask, "https://huggingface.co/docs/transformers/attention_interface"
+    ),
+    "trl": NamedLayout(layouts_packs.trl, "https://huggingface.co/docs/trl/reducing_memory_usage"),
+    "torchtitan": NamedLayout(
+        layouts_packs.torchtitan,
+        "https://github.com/pytorch/torchtitan/blob/v0.3.0/torchtitan/hf_datasets/text_datasets.py",
+    ),
+    "megatron": NamedLayout(
+        layouts_packs.megatron,
+        "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/datasets/sft_dataset.py",
+    ),
+    "maxtext": NamedLayout(
+        layouts_packs.maxtext,
+        "https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/input_pipeline/input_pipeline_utils.py",
+    ),
+}
 """Every layout that has a name."""
 
 

@@ -1,4 +1,4 @@
-"""What the batches of a loader become: arrays, tensors, JAX arrays, or the results of a function."""
+"""Outputs of a loader: arrays, tensors, JAX arrays, or the results of a function."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import PlanError
 from penstock.loading.layout import ArrangedOutput, Layout
+from penstock.loading.ranks import Ranks, ranks
 from penstock.loading.ticket import Batch
 
 if TYPE_CHECKING:
-    import jax
     import torch
 
 Output = Literal["numpy", "torch", "jax"] | Callable[[Any], Any]
+
+
+def rows_of(output: Output, sharding: Any, rank: int | None, world: int | None) -> tuple[Ranks, int]:
+    """Return the share of this process of every batch, and the number that a sharding divides batches by."""
+    if sharding is None:
+        return ranks(rank, world), 1
+    if output != "jax":
+        raise PlanError(f'expected a sharding with output="jax" alone, got one with {output!r}')
+    return importlib.import_module("penstock.loading.jax").rows_under(sharding, rank, world)
 
 
 def as_it_is(batch: Batch) -> Batch:
@@ -26,22 +35,20 @@ def hand_over_of(
     output: Output,
     device: str | torch.device | None,
     pin: bool | None,
-    sharding: jax.sharding.Sharding | None,
+    sharding: Any,
     layout: Layout | None,
 ) -> Callable[[Batch], Any]:
     """Return the function that each batch goes through. The library of an output is imported here."""
     if output != "torch" and (device is not None or pin is not None):
         raise PlanError(f'expected a device or pin with output="torch" alone, got {device} and {pin} with {output!r}')
-    if output != "jax" and sharding is not None:
-        raise PlanError(f'expected a sharding with output="jax" alone, got one with {output!r}')
     if callable(output):
         return output if layout is None else lambda batch: output(layout(batch))
     if output == "numpy":
         return layout or as_it_is
     if output == "torch":
-        made = importlib.import_module("penstock.loading.torch").TorchOutput(device, pin)
+        convert = importlib.import_module("penstock.loading.torch").TorchOutput(device, pin)
     elif output == "jax":
-        made = importlib.import_module("penstock.loading.jax").JaxOutput(sharding)
+        return importlib.import_module("penstock.loading.jax").JaxOutput(sharding, layout)
     else:
         raise PlanError(f'expected the output "numpy", "torch" or "jax", or a function of a batch, got {output!r}')
-    return made if layout is None else ArrangedOutput(layout, made)
+    return convert if layout is None else ArrangedOutput(layout, convert)

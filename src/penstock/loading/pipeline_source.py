@@ -149,8 +149,8 @@ class PipelineSource:
             columns = Columns(decoded.arrays)
             samples = columns.n
             if self._ranks.world > 1:
-                first, last = self._ranks.share(np.array(columns.n))
-                columns = columns.take(slice(int(first), int(last)))
+                first, last = (int(edge[0]) for edge in self._ranks.share(np.array(columns.n)))
+                columns = columns.take(slice(first, last))
             ticket = decoded.ticket if isinstance(decoded, TicketedBatch) else None
             taken = decoded.index, Batch.of(columns, ticket, self._ranks.weight(columns.n, samples))
             self._waiting.append(taken)

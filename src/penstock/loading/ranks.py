@@ -18,29 +18,57 @@ Int = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
+class MeshRows:
+    """Parts of equal size of every batch, as a mesh of devices has them: those of this process, and whose each is.
+
+    Several processes may have the same part. `holders` has the first one of each.
+    """
+
+    mine: tuple[int, ...]
+    holders: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Ranks:
     """Rank of this process among `world` processes that share every batch.
 
     Of a batch of `m` samples, rank `r` of `R` has the rows `r * m // R : (r + 1) * m // R`. Numbers of rows differ by
-    at most one, for any `m` and `R`.
+    at most one, for any `m` and `R`. With a mesh, it has these rows of each part `r` of `R` parts that is its own.
     """
 
     rank: int = 0
     world: int = 1
     origin: str = ""
+    mesh: MeshRows | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world:
             where = f" - in {self.origin}" if self.origin else ""
             raise PlanError(f"expected a rank within 0:{self.world}, got {self.rank}{where}")
 
+    @property
+    def parts(self) -> int:
+        """Parts of every batch."""
+        return self.world if self.mesh is None else len(self.mesh.holders)
+
+    @property
+    def mine(self) -> tuple[int, ...]:
+        """Parts of this rank, ascending."""
+        return (self.rank,) if self.mesh is None else self.mesh.mine
+
+    @property
+    def times(self) -> float:
+        """How many times more rows a batch has than this rank."""
+        return self.parts / len(self.mine)
+
     def share(self, samples: Int) -> tuple[Int, Int]:
-        """Return the first row of this rank, and the row after its last."""
-        return self.rank * samples // self.world, (self.rank + 1) * samples // self.world
+        """Return `[..., p]` first rows of the parts of this rank, and the rows after their last, of `[...]` samples."""
+        parts = np.array(self.mine)
+        return parts * samples[..., None] // self.parts, (parts + 1) * samples[..., None] // self.parts
 
     def weight(self, rows: int, samples: int) -> float:
         """Return the rows of this rank, divided by the mean of all ranks: 0 without rows."""
-        return rows * self.world / samples if rows else 0.0
+        return rows * self.times / samples if rows else 0.0
 
 
 def ranks(rank: int | None, world: int | None) -> Ranks:
@@ -103,9 +131,9 @@ def _environment_ranks() -> Ranks | None:
 
 def check_ranks(plan: Plan, batch_size: int, shares: Ranks) -> None:
     """Check that ranks can share the batches of a plan."""
-    if batch_size < shares.world:
+    if batch_size < shares.parts:
         raise PlanError(
-            f"expected a batch_size of at least 1 for each of {shares.world} ranks, got {batch_size} in all; "
+            f"expected a batch_size of at least 1 for each of {shares.parts} ranks, got {batch_size} in all; "
             "batch_size counts the samples of all ranks together"
         )
     if shares.origin and shares.world > 1 and _holds_share(plan):

@@ -48,7 +48,7 @@ def test_the_batches_are_those_of_the_pipeline(seed: int) -> None:
     with pipeline(seed) as live:
         assert listed(live.loader(output="torch", device="cpu")) == expected(seed)
     with pipeline(seed) as live:
-        assert listed(live.loader(output="jax")) == expected(seed)
+        assert listed(live.loader(output="jax", float32=True)) == expected(seed)
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])

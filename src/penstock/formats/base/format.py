@@ -34,7 +34,7 @@ from penstock.formats.base.signatures import (
     likely_formats,
 )
 from penstock.formats.base.source import Source
-from penstock.formats.base.writer import PartStart, Target, Writer
+from penstock.formats.base.writer import PartStart, PartWriter, Target, Writer
 from penstock.locations.mirror import MIRRORS
 
 set_remote_files(MIRRORS)  # so that every process that reads data can read mirrors
@@ -168,6 +168,14 @@ class Format(ABC):
         """
         raise FormatError(f"the format {self.name!r} is read-only here: cannot append {options}", path=path)
 
+    def advice(self, path: Path) -> str | None:
+        """Return what is at a path that no format recognises, and how this format could open it. The default is None.
+
+        Args:
+            path: Existing file or folder.
+        """
+        return None
+
     def locate(self, name: str) -> Path | None:
         """Return the path of a dataset by its id, or None.
 
@@ -263,7 +271,7 @@ class Format(ABC):
     ) -> Writer:
         """Create a part of a new dataset, for `join_parts`. Several processes write parts at the same time.
 
-        The default is `create`, and `Writer.begin_at`.
+        The default is `create`, and `PartWriter.begin_at`. Of other writers, joining numbers the episodes.
 
         Args:
             path: Folder of the part, which must not exist. Its last name is the one of the dataset.
@@ -279,7 +287,8 @@ class Format(ABC):
             raise DataError(refusal)
         writer = self.create(path, spec, metadata, **options)
         try:
-            writer.begin_at(start)
+            if isinstance(writer, PartWriter):
+                writer.begin_at(start)
         except BaseException:
             writer.close()
             raise
@@ -490,9 +499,10 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
         distribution = DISTRIBUTIONS[name]
         message = f"this looks like data of the format {name!r} of {distribution}, which is not installed"
         raise UnknownFormatError(f"{message}; {install(distribution)}", path=path)
+    advice = "".join(f". {said}" for entry in available().values() if (said := entry.advice(path)) is not None)
     for name, error in failures.items():
-        raise UnknownFormatError(f"{message}; {name} could not look at it: {error}", path=path) from error
-    raise UnknownFormatError(message, path=path)
+        raise UnknownFormatError(f"{message}; {name} could not look at it: {error}{advice}", path=path) from error
+    raise UnknownFormatError(f"{message}{advice}", path=path)
 
 
 def _without_data(path: Path) -> str | None:

@@ -6,9 +6,9 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from penstock.core.arrays import AnyArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.spec import Align, Field, Spec
@@ -32,6 +32,46 @@ class RowStream(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Forget the rows, unless the episode was saved. A second call does nothing."""
+
+
+class StepRecording(ABC):
+    """Takes the steps of `n` environments while their episodes are recorded, for a target that can use open episodes.
+
+    `lanes` are numbers of environments, `[m]` int64, and arrays of rows have a row for each of them.
+    """
+
+    @abstractmethod
+    def begin(self, lanes: IntArray, rows: Mapping[str, AnyArray]) -> None:
+        """Begin episodes with their first boundary rows. An episode that is open there ends, without a flag."""
+
+    @abstractmethod
+    def step(self, lanes: IntArray, rows: Mapping[str, AnyArray], ended: BoolArray) -> None:
+        """Take a step: its values, and the boundary rows after it. Episodes that ended with it are closed."""
+
+    @abstractmethod
+    def end(self, lane: int, terminated: bool, truncated: bool) -> None:
+        """End an open episode with its last step, which gets these flags."""
+
+    @abstractmethod
+    def save(self, lane: int, episode: Episode) -> int:
+        """Save the oldest ended episode of a lane that is not saved. Return its number."""
+
+    @abstractmethod
+    def drop(self, lane: int) -> None:
+        """Forget to save the oldest ended episode of a lane."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """No more steps will come."""
+
+
+@runtime_checkable
+class StepTarget(Protocol):
+    """A writer that takes the steps of open episodes."""
+
+    def __record_steps__(self, spec: Spec, lanes: int) -> StepRecording | None:
+        """Return what takes steps, or None if this target takes whole episodes only."""
+        ...
 
 
 class PartStart(NamedTuple):
@@ -85,15 +125,6 @@ class Writer(ABC):
         """
         return [self.write(episode) for episode in episodes]
 
-    def begin_at(self, start: PartStart) -> None:
-        """Make an empty dataset a part of another one, see `Format.begin_part`: the next episode has these numbers.
-
-        The default does nothing: joining the parts numbers their episodes.
-
-        Args:
-            start: Where the part begins in the whole dataset.
-        """
-
     @abstractmethod
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add or replace entries of the dataset's metadata, atomically.
@@ -113,7 +144,19 @@ class Writer(ABC):
         self.close()
 
 
-class LockedWriter(Writer):
+class PartWriter(Writer):
+    """A writer whose dataset can be a part of another one, in which episodes and steps have numbers."""
+
+    @abstractmethod
+    def begin_at(self, start: PartStart) -> None:
+        """Make an empty dataset a part of another one, see `Format.begin_part`: the next episode has these numbers.
+
+        Args:
+            start: Where the part begins in the whole dataset.
+        """
+
+
+class LockedWriter(PartWriter):
     """A writer with a lock that keeps out all others until it is closed.
 
     `_resume` takes in what there is, and `_finish` flushes to the disk itself.
