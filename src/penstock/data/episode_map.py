@@ -84,7 +84,7 @@ class EpisodeMap:
         if found is not self.fn:
             raise DataError(
                 f"expected a function or class of a module, which other processes can import, got {self.name}; put it "
-                "into a file of its own, such as embed.py, and import it from there: a lambda, an inner function, an "
+                "into a separate file, such as embed.py, and import it from there: a lambda, an inner function, an "
                 "object or a function of the main program can be written without jobs= and runner="
             )
         _DIGESTS[name, self.version] = self.digest
@@ -209,7 +209,7 @@ class EpisodeMap:
         return Field(array.dtype, array.shape[1:], align or self._by_rows(path, len(array), former, episode))
 
     def _by_rows(self, path: str, rows: int, former: Field | None, episode: Episode) -> Align:
-        """The alignment of so many rows: that of the column that is replaced, or of steps before boundaries."""
+        """The alignment of so many rows: as in the column that is replaced, or of steps before boundaries."""
         steps = len(episode)
         if former is not None and rows == rows_of(former.align, steps):
             return former.align

@@ -123,15 +123,6 @@ class Writer(ABC):
         """
         return [self.write(episode) for episode in episodes]
 
-    def begin_at(self, start: PartStart) -> None:
-        """Make an empty dataset a part of another one, see `Format.begin_part`: the next episode has these numbers.
-
-        The default does nothing: joining the parts numbers their episodes.
-
-        Args:
-            start: Where the part begins in the whole dataset.
-        """
-
     @abstractmethod
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add or replace entries of the dataset's metadata, atomically.
@@ -149,6 +140,18 @@ class Writer(ABC):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+class PartWriter(Writer):
+    """A writer whose dataset can be a part of another one, in which episodes and steps have numbers."""
+
+    @abstractmethod
+    def begin_at(self, start: PartStart) -> None:
+        """Make an empty dataset a part of another one, see `Format.begin_part`: the next episode has these numbers.
+
+        Args:
+            start: Where the part begins in the whole dataset.
+        """
 
 
 @dataclass(frozen=True)

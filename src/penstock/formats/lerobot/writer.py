@@ -31,7 +31,7 @@ from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError, require
 from penstock.files import move, open_locked, write_atomic
 from penstock.formats.base.account import LeftOut
-from penstock.formats.base.writer import PartStart, Writer
+from penstock.formats.base.writer import PartStart, PartWriter
 from penstock.formats.lerobot.creation import (
     DATA_LIMIT,
     DATA_MB,
@@ -99,7 +99,7 @@ def create(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOp
     return LeRobotWriter(path, spec)
 
 
-class LeRobotWriter(Writer):
+class LeRobotWriter(PartWriter):
     """Appends episodes to a LeRobot dataset of version 3.0. One writer at a time."""
 
     def __init__(self, root: Path, spec: Spec, *, exact_depth: bool = True) -> None:

@@ -22,7 +22,7 @@ from penstock.core.spaces import Box
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import atomic_path, sync
-from penstock.formats.base.writer import PartStart, Writer
+from penstock.formats.base.writer import PartStart, PartWriter
 from penstock.formats.minari import metadata
 from penstock.formats.minari.columns import is_image
 
@@ -41,7 +41,7 @@ def each(sync: Sync) -> bool:
     return sync == "episode"
 
 
-class DatasetWriter(Writer):
+class DatasetWriter(PartWriter):
     """Base of the writers of all back-ends. Abstract: a back-end saves episodes in `_commit`.
 
     With `sync="close"` a saved episode survives a kill of the process at once, and a loss of power after `close`; with

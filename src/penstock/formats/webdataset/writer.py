@@ -23,7 +23,7 @@ from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import move, open_locked, sync
 from penstock.files.mapping import map_file
 from penstock.formats.base.metadata import plain_metadata
-from penstock.formats.base.writer import PartStart, Writer
+from penstock.formats.base.writer import PartStart, PartWriter
 from penstock.formats.webdataset import own
 from penstock.formats.webdataset.cache import unpacked_beside
 from penstock.formats.webdataset.shards import LOCK, PACKED, SUFFIXES, current, recording, shards_of, stem_of
@@ -36,7 +36,7 @@ _FIRST = "shard-"
 _HIDDEN = ".part-"
 
 
-class ShardWriter(Writer):
+class ShardWriter(PartWriter):
     """Writes episodes into `path`: one archive if its name ends as archives' do, otherwise a folder of archives.
 
     A folder's archives are called `shard-000000.tar` and so on; a new one begins where the next episode would make it

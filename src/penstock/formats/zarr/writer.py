@@ -36,7 +36,7 @@ from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError
 from penstock.files import atomic_path, open_locked, write_atomic
 from penstock.formats.base.metadata import json_line, plain_metadata
-from penstock.formats.base.writer import PartStart, Writer
+from penstock.formats.base.writer import PartStart, PartWriter
 from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, KEYS, MARK, META, PART, BufferLayout
 from penstock.formats.zarr.source import ZarrSource
 
@@ -47,7 +47,7 @@ _COMMIT_BYTES = 64 << 20  # of rows that `write_all` appends before they are com
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # equal folders make equal files
 
 
-class ZarrWriter(Writer):
+class ZarrWriter(PartWriter):
     """Appends episodes to the replay buffer in a folder. One writer at a time.
 
     An episode is saved when `write` returns. `write_all` commits every 64 MB, which saves compressing the last chunk of

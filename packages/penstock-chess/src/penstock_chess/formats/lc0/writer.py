@@ -18,7 +18,7 @@ from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
 from penstock.files import atomic_path, open_locked, sync, write_atomic
-from penstock.formats.base.writer import PartStart, Writer
+from penstock.formats.base.writer import PartStart, PartWriter
 from penstock_chess.formats.lc0.columns import SPEC, check_spec, frames_of
 from penstock_chess.formats.lc0.records import FRAME, RECORDS
 from penstock_chess.formats.lc0.source import Lc0Source
@@ -56,7 +56,7 @@ def write_chunk(frames: ByteArray, file: IO[bytes], record: Record = "v7", level
     return len(packed)
 
 
-class Lc0Writer(Writer):
+class Lc0Writer(PartWriter):
     """Appends games to `path`: a tar if its name ends with `.tar`, otherwise a folder of files. A game is a gzip called
     `training.000000000.gz` and so on. One writer at a time. Killing the process loses no game that `write` returned
     from, and leaves no half of another.

@@ -27,7 +27,7 @@ from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
 from penstock.files import atomic_path, open_locked, write_atomic
-from penstock.formats.base.writer import PartStart, Writer
+from penstock.formats.base.writer import PartStart, PartWriter
 from penstock_driving.formats.l5kit import npy
 from penstock_driving.formats.l5kit.columns import WIDTHS, check_spec, intervals, tables_of
 from penstock_driving.formats.l5kit.dtypes import CHUNK_ROWS, DTYPES, FORMAT_VERSION, FRAME_DTYPE, LABELS, SCENE_DTYPE
@@ -39,7 +39,7 @@ _STRETCH = 1_000_000  # agents that are written before the scenes so far are mad
 _KNOWN = ("host", "start_time", "end_time")
 
 
-class L5KitWriter(Writer):
+class L5KitWriter(PartWriter):
     """Appends scenes to the dataset at `path`, of version 2. One writer at a time.
 
     Agents, faces and frames are written first and the row of the scene last, so that a scene never appears in part. A
