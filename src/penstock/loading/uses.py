@@ -191,7 +191,8 @@ def _found_before(feed: PositionSource, mix: int, number: int, episodes: IntArra
 
 def _lines(feed: PositionSource, position: int, mine: IntArray, mix: int) -> _Lines:
     """Batch, row, rank and ticket of samples."""
-    skips, plan, ranks = feed.skips, feed.dataset.plan, feed.ranks
+    skips, plan = feed.skips, feed.dataset.plan
+    ranks = feed.ranks
     epoch = plan.locate(mine)[0] if len(mine) else mine
     skipped = skips.covers(mine)
     kept = np.array([skips.kept_before(k) for k in mine.tolist()], np.int64) if len(skips) else mine
@@ -203,7 +204,8 @@ def _lines(feed: PositionSource, position: int, mine: IntArray, mix: int) -> _Li
     part = ((row + 1) * ranks.parts - 1) // samples
     begin, end = first + part * samples // ranks.parts, first + (part + 1) * samples // ranks.parts
     if ranks.mesh is not None:
-        begin, end, part = first, last, np.take(ranks.mesh.holders, part, mode="clip")
+        begin, end = first, last
+        part = np.take(ranks.mesh.holders, part, mode="clip")  # of samples without a batch: left out below
     tickets: list[Ticket | None] = [
         Ticket(lo := skips.position(a), skips.position(b - 1) + 1 - lo, feed.digest) if number >= 0 else None
         for number, a, b in zip(batch.tolist(), begin.tolist(), end.tolist(), strict=True)
