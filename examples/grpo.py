@@ -102,7 +102,7 @@ def train(updates: int, seed: int = 0) -> tuple[list[float], penstock.Replay]:
         while len(recorder) < PROMPTS:
             recorder.add_prompt([*rng.integers(0, 10, rng.integers(2, DIGITS + 1)).tolist(), BEGIN])
         rewards += sample(policy, recorder, len(curve), steps=4)
-        if not replay.may_sample(GROUP * PROMPTS // 2):
+        if not replay.refresh().may_sample(GROUP * PROMPTS // 2):
             continue
         loss = loss_of(policy, replay.sample(max_tokens=64 * ROW))
         optimizer.zero_grad()
@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--out", help="file to draw the curve to, such as curve.png")
     out = parser.parse_args().out
     curve, replay = train(updates=300)
-    print(f"mean reward {curve[0]:.2f} before, {curve[-1]:.2f} after {len(curve)} updates; dropped {replay.dropped}")
+    print(f"mean reward {curve[0]:.2f} before, {curve[-1]:.2f} after {len(curve)} updates; dropped {replay.refresh().dropped}")
     if out:
         import matplotlib.pyplot as plt
 

@@ -100,8 +100,9 @@ SEES: dict[str, tuple[str, ...]] = {
 FILE_FORMAT = (*GROUND, "locations", "flow", "kernels", "containers", "formats.base", "formats.memory")
 SEE_ALL = {"cli", "__main__"}
 
-# The modules of the core that name a class of `penstock` itself, which fetches it at its first use, and that class.
-NAMES_ABOVE = {"penstock.data.loadable": {"Loader"}}  # datasets make loaders, which are built on datasets
+# The modules of the core that use a name of `penstock` itself, which fetches it at its first use, and that name:
+# datasets make loaders and are written, and both are built on datasets.
+NAMES_ABOVE = {"penstock.data.loadable": {"Loader"}, "penstock.data.dataset": {"convert"}}
 
 # The modules of ours that are imported inside a function, because numba takes longer to load than all else together.
 DEFERRED = {"penstock.kernels.compiler", "penstock.kernels.plain_compiler"}

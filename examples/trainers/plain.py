@@ -24,21 +24,22 @@ def train(epochs: int = 2, checkpoint: Path | None = None, stop: int | None = No
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = samples().loader(BATCH, output="torch")  # penstock
     seen: list[list[int]] = []
-    begin = 0
+    updates = 0
     if checkpoint and checkpoint.exists():
         saved = torch.load(checkpoint)
         model.load_state_dict(saved["model"])
         loader.load_state_dict(saved["loader"])  # penstock
-        begin = saved["epoch"]
-    for epoch in range(begin, epochs):
+        updates = saved["updates"]
+    for _ in range(updates // len(loader), epochs):
         for batch in loader:
             loss = model(**batch)["loss"]
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             seen.append(batch["id"].tolist())
-            if checkpoint and len(seen) == stop:
-                state = {"model": model.state_dict(), "epoch": epoch, "loader": loader.state_dict()}  # penstock
+            updates += 1
+            if checkpoint and updates == stop:
+                state = {"model": model.state_dict(), "updates": updates, "loader": loader.state_dict()}  # penstock
                 torch.save(state, checkpoint)
                 return model, seen
     return model, seen

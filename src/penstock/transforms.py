@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.core.selection import Selection
 from penstock.data.augment import Augmentation, ColorJitter, GaussianNoise, RandomCrop, RandomShift
+from penstock.data.flatten import FlattenObservations
 from penstock.data.lengths import read_lengths
 from penstock.data.measure import measure
 from penstock.data.normalize import Normalize
@@ -23,6 +24,7 @@ from penstock.plan.steps import Steps
 from penstock.plan.weighted import Weighted
 from penstock.plan.where import Where
 from penstock.plan.windows import Windows
+from penstock.plan.without import Without
 
 __all__ = [
     "Augmentation",
@@ -30,6 +32,7 @@ __all__ = [
     "ColorJitter",
     "DeltaTimestamps",
     "EpochLength",
+    "FlattenObservations",
     "GaussianNoise",
     "Goals",
     "Normalize",
@@ -48,6 +51,7 @@ __all__ = [
     "Weighted",
     "Where",
     "Windows",
+    "Without",
     "measure",
     "read_lengths",
 ]

@@ -158,7 +158,7 @@ def test_stored_columns_of_episodes_choose_episodes(columns_read, condition, cho
     assert set(columns_read) == read
     kept = data.filter("total_steps > 2").filter(condition)
     assert kept.table()["id"].tolist() == [e for e in chosen if e]
-    whole = data.curated(penstock.curation.Curation.of(data.source))
+    whole = data.apply(penstock.curation.Curation.of(data.source))
     assert whole.filter(condition).table()["id"].tolist() == chosen
 
 

@@ -78,7 +78,7 @@ def test_random_changes_are_what_a_dict_says(tmp_path_factory: pytest.TempPathFa
     curation = Curation.read(file) if each else Curation.of(data.source)
     assert {e: curation[e] for e in range(EPISODES)} == model
     assert [e for e, _ in curation.marks()] == [e for e in model if model[e] != EpisodeMarks()]
-    curated = data.curated(curation)
+    curated = data.apply(curation)
     kept = [e for e in model if not model[e].excluded]
     assert curated.table()["id"].tolist() == kept
     np.testing.assert_array_equal(curated.table()["rating"], [model[e].rating or np.nan for e in kept])
@@ -88,7 +88,7 @@ def test_random_changes_are_what_a_dict_says(tmp_path_factory: pytest.TempPathFa
         without = curated.filter(f"{tag!r} not in spans or {tag!r} in tags").episodes.index.tolist()
         assert without == [e for e in kept if tag in model[e].tags or tag not in {s[2] for s in model[e].spans}]
     assert curated.filter("rating >= 3").episodes.index.tolist() == [e for e in kept if (model[e].rating or 0) >= 3]
-    again = data[kept[::-1]].curated(curation)
+    again = data[kept[::-1]].apply(curation)
     assert again.table()["id"].tolist() == kept[::-1]
 
 
@@ -174,7 +174,7 @@ def test_marks_but_not_notes_are_in_the_fingerprint(dataset: Path) -> None:
             curation = Curation.of(data.source)
             curation[1] = marks
             curation[4] = EpisodeMarks(rating=1 if later else None)
-            return data[[0, 1, 2]].curated(curation).windows(1).shuffle(seed=0).fingerprint
+            return data[[0, 1, 2]].apply(curation).windows(1).shuffle(seed=0).fingerprint
 
         first = fingerprint(base)
         assert fingerprint(base) == first == fingerprint(replace(base, note="why")) == fingerprint(base, later=True)
@@ -209,7 +209,7 @@ def test_derived_columns_keep_the_curation(dataset: Path) -> None:
     with penstock.open(dataset, curation=edited(dataset, e1=EpisodeMarks(excluded=True))) as data:
         longer = data.with_column("twice", lambda episode: episode.rewards * 2)
         assert longer.table()["id"].tolist() == [0, 2, 3, 4]
-        again = penstock.EpisodeDataset(longer.source).curated(Curation.read(default_path(dataset)))
+        again = penstock.EpisodeDataset(longer.source).apply(Curation.read(default_path(dataset)))
         assert again[1].columns["twice"].tolist() == [6.0, 8.0, 10.0]
         assert "Curation(1 of 5 episodes marked)" in selection_of(data).chain[1]
 
@@ -228,14 +228,14 @@ def test_questions_without_a_curation() -> None:
     data = memory()
     with pytest.raises(PlanError, match="curation="):
         data.filter("'good' in tags")
-    curated = data.curated(Curation.of(data.source))
+    curated = data.apply(Curation.of(data.source))
     assert len(curated.filter("'good' not in tags")) == EPISODES
     assert len(curated.filter("'good' in tags")) == 0
     for wrong in ("'good' in words", "'good' in 'tags'", "1 in tags", "'a' < tags", "'a' in tags in tags", "tags > 1"):
         with pytest.raises(PlanError):
             curated.filter(wrong)
     with pytest.raises(PlanError, match="rating"):
-        curated.curated(Curation.of(data.source)).table()
+        curated.apply(Curation.of(data.source)).table()
 
 
 @pytest.mark.parametrize("moment", ["while editing", "before the file is replaced", "after the file is replaced"])

@@ -67,7 +67,7 @@ def model_of(excluded: dict[int, list[tuple[int, int]]]) -> list[tuple[int, int,
 @settings(max_examples=60, deadline=None)
 def test_every_way_to_cut_samples_reads_what_is_left(excluded: dict[int, list[tuple[int, int]]]) -> None:
     data = recorded()
-    curated = data.curated(curation_of(data, excluded))
+    curated = data.apply(curation_of(data, excluded))
     parts = model_of(excluded)
     offset = np.cumsum([0, *LENGTHS])
     steps = [[int(offset[e]) + t for t in range(a, b)] for e, a, b in parts]
@@ -94,7 +94,7 @@ def test_every_way_to_cut_samples_reads_what_is_left(excluded: dict[int, list[tu
     following = curated.transitions()[:]["next_observations"].tolist()
     assert following == [AFTER + int(offset[e]) + e + t + 1 for e, a, b in parts for t in range(a, b)]
     if excluded:
-        assert curated.episodes.fingerprint != data.curated(Curation.of(data.source)).episodes.fingerprint
+        assert curated.episodes.fingerprint != data.apply(Curation.of(data.source)).episodes.fingerprint
 
 
 class TestPlanOfParts(PlanContract):
@@ -102,13 +102,13 @@ class TestPlanOfParts(PlanContract):
 
     def plan(self) -> Any:
         data = recorded()
-        return data.curated(curation_of(data, {3: [(2, 3)], 4: [(0, 0), (5, 6)]})).windows(2).plan
+        return data.apply(curation_of(data, {3: [(2, 3)], 4: [(0, 0), (5, 6)]})).windows(2).plan
 
 
 def test_statistics_goals_splits_and_curations_of_curations() -> None:
     data = recorded()
     excluded = {3: [(2, 3)], 4: [(0, 0), (5, 6)]}
-    curated = data.curated(curation_of(data, excluded))
+    curated = data.apply(curation_of(data, excluded))
     kept = [row for episode in curated for row in episode.rewards]
     assert penstock.statistics(curated)["rewards"].mean == pytest.approx(np.mean(kept))
     for seed in range(20):
@@ -116,7 +116,7 @@ def test_statistics_goals_splits_and_curations_of_curations() -> None:
         shared = set(parts[0].episodes.index.tolist()) & set(parts[1].episodes.index.tolist())
         assert not shared  # parts of one stored episode stay together
         assert sum(len(part) for part in parts) == len(curated)
-    again = curated.curated(curation_of(data, {4: [(8, 9)]}))
+    again = curated.apply(curation_of(data, {4: [(8, 9)]}))
     assert again.episodes.length[again.episodes.index == 4].tolist() == [4, 1, 2]
     assert curated.filter("total_steps == 4").table()["id"].tolist() == [4]
     returns = curated.with_column("returns", penstock.columns.returns_to_go(1.0)).filter("id == 3")
@@ -126,7 +126,7 @@ def test_statistics_goals_splits_and_curations_of_curations() -> None:
 @pytest.mark.parametrize("format", ["columns", "minari", "webdataset"])
 def test_conversion_writes_parts_as_episodes_and_says_so(tmp_path: Path, format: str) -> None:
     data = recorded()
-    curated = data.curated(curation_of(data, {3: [(2, 3)], 4: [(0, 11)]}))
+    curated = data.apply(curation_of(data, {3: [(2, 3)], 4: [(0, 11)]}))
     report = penstock.convert(curated, tmp_path / "out", format=format, fill_missing=True)
     assert any("cut 1 episode of the source into 2 episodes" in note.message for note in report.notes)
     assert report.certificate is not None
@@ -138,7 +138,7 @@ def test_conversion_writes_parts_as_episodes_and_says_so(tmp_path: Path, format:
             np.testing.assert_array_equal(ours.observations, theirs.observations)
         stored = Certificate.read(tmp_path / "out")
         assert list(verify(stored, written.source, curated)) == []
-        other = data.curated(curation_of(data, {3: [(3, 4)], 4: [(0, 11)]}))
+        other = data.apply(curation_of(data, {3: [(3, 4)], 4: [(0, 11)]}))
         assert any("rewards has other values" in each for each in verify(stored, written.source, other))
     assert penstock.convert(curated, tmp_path / "out", format=format, fill_missing=True).status == "complete"
     with pytest.raises(StateError, match="other episodes"):
@@ -158,4 +158,4 @@ def test_marks_of_spans_are_checked_joined_and_merged() -> None:
     )
     assert (merged[4].excluded_spans, merged[3].excluded_spans, conflicts) == (((0, 5),), ((0, 0),), ())
     with pytest.raises(StateError, match="within the 2 steps of episode 1"):
-        data.curated(curation_of(data, {1: [(0, 2)]}))
+        data.apply(curation_of(data, {1: [(0, 2)]}))

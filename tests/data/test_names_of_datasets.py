@@ -33,8 +33,8 @@ def test_other_names_of_samples_are_answered(data: penstock.EpisodeDataset, name
 
 
 METHODS_OF_EPISODES = {
-    "apply", "cached", "close", "curated", "delta_timestamps", "filter", "metadata", "pairs", "refresh", "sequences",
-    "spec", "split", "steps", "table", "total_steps", "transitions", "windows", "with_column",
+    "apply", "cached", "close", "delta_timestamps", "filter", "map_episodes", "metadata", "pairs", "refresh",
+    "sequences", "spec", "split", "steps", "table", "total_steps", "transitions", "windows", "with_column",
 }  # fmt: skip
 METHODS_OF_SAMPLES = {
     "apply", "filter", "fingerprint", "goals", "loader", "map", "pack", "relabel", "repeat", "select_columns", "shard",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+import torch
 
 import penstock
 from penstock.errors import PlanError
@@ -44,6 +45,26 @@ def test_numbers_are_those_of_the_rows(name: str, of: str) -> None:
     samples = PLANS[name](dataset([5, 1, 8, 0, 3, 2]))
     assert_numbered(samples.with_row_numbers(of=of)[:], of)
     assert_numbered(samples.with_row_numbers(of=of).shuffle(5)[:], of)
+
+
+@pytest.mark.parametrize("name", ["padded", "repeated", "sequences"])
+def test_padding_has_the_number_of_your_choice(name: str) -> None:
+    samples = PLANS[name](dataset([5, 1, 8, 3, 2]))
+    before = samples.with_row_numbers()[:]
+    for padding in (0, 7):
+        after = samples.with_row_numbers(padding=padding)[:]
+        for column in ("timesteps", "episodes"):
+            chosen = np.where(before[column] < 0, padding, before[column])
+            assert after[column].tolist() == chosen.tolist()
+    with pytest.raises(PlanError, match="padding to be an integer"):
+        samples.with_row_numbers(padding=1 << 31)
+
+
+def test_an_embedding_takes_timesteps() -> None:
+    windows = dataset([2, 3]).windows(4, pad="zero").with_row_numbers(episode=None, padding=0)
+    batch = next(iter(windows.loader(5, output="torch")))
+    places = torch.nn.Embedding(10, 2)(batch["timesteps"])
+    assert places[batch["mask"]].shape == (9, 2)
 
 
 def test_the_first_output_with_steps_is_numbered() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.errors import PlanError, SpecError
+from tests.replay.runs import take
 
 LENGTHS = [1, 4, 7, 2]
 
@@ -77,7 +78,7 @@ def test_a_replay_has_the_same_samples(n_step: int) -> None:
     replay = penstock.Replay(None, 100, samples=penstock.replay.Transitions(n_step=n_step, gamma=0.9))
     for episode in data:
         replay.write(episode)
-    theirs, ours = replay.take(np.arange(sum(LENGTHS))), data.transitions(n_step, 0.9)[:]
+    theirs, ours = take(replay, np.arange(sum(LENGTHS))), data.transitions(n_step, 0.9)[:]
     assert sorted(theirs) == sorted(ours)
     for name in ours.flat:
         np.testing.assert_array_equal(ours.flat[name], theirs.flat[name], err_msg=name)

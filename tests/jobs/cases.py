@@ -31,6 +31,7 @@ from penstock.jobs.operations.record import record_arguments
 from penstock.jobs.work_plan import WorkPlan
 from penstock.recording.rollout_spec import RolloutSpec
 from penstock.recording.rollout_worker import RolloutWorker
+from tests.jobs import mapping
 
 RANGE_BYTES = 400_000
 CAMERAS = ["front", "wrist", "hand"]
@@ -298,6 +299,12 @@ def _encoded(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
     return _lerobot(folder / "out")
 
 
+def _mapped(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
+    with penstock.open(inputs.recording) as data:
+        data.map_episodes(mapping.Changed, seed=3).write(folder / "out")
+    return values_of(folder / "out")
+
+
 PACKING: dict[str, Any] = {"length": 128, "overlong": "split", "window": 8}
 
 
@@ -382,6 +389,12 @@ CASES = {
         _encoded,
         lambda result, folder: _lerobot(folder / "out"),
         range_bytes=40_000,
+    ),
+    "map to columns": Case(
+        "convert",
+        lambda inputs, folder: {**_recording(inputs, folder), "out": str(folder / "out"), "map": mapping.ENTRIES},
+        _mapped,
+        lambda result, folder: values_of(folder / "out"),
     ),
     "reshard": _reshard("out", None),
     "reshard --compression gzip": _reshard("out", "gzip"),

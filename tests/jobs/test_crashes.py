@@ -24,7 +24,7 @@ from tests.forking import Forks
 from tests.jobs.cases import CASES, Inputs
 from tests.jobs.crashing import task_of
 
-WRITING = [name for name in CASES if name.split()[0] in ("convert", "reshard", "cache", "check", "record")]
+WRITING = [name for name in CASES if name.split()[0] in ("convert", "map", "reshard", "cache", "check", "record")]
 OUTPUTS = {"out", "out.certificate.json", "plan", "plan.survey", "derived", "packs"}
 PLACES = "episodes|archives|front of|wrist of|hand of"
 MOST_KILLS = 3

@@ -33,6 +33,7 @@ from penstock.recording.memory import MemoryWriter
 from penstock.recording.policies import PolicyWeights
 from penstock.recording.rollout_spec import RolloutSpec
 from penstock.recording.rollout_worker import RolloutWorker
+from penstock.replay.replay import run_of
 from tests.jobs import collecting
 
 HERE = "tests.jobs.collecting"
@@ -310,7 +311,7 @@ def test_a_learner_follows_and_publishes_weights(tmp_path: Path) -> None:
         if done:
             batch = replay.sample(16)
             assert batch["observations"].shape == (16, 3)
-            seen.append(replay.episodes)
+            seen.append(run_of(replay).contents.episodes)
             there = done * JOB
             if there < EPISODES:
                 with pytest.raises(FormatError, match=f"the recording stopped at {there} of {EPISODES} episodes"):

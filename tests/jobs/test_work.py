@@ -277,7 +277,7 @@ def test_changed_data_are_refused(tmp_path: Path) -> None:
     work = WorkPlan.make("stats", {"location": str(place)})
     penstock.convert(penstock.from_arrays({"rewards": np.arange(4.0)}, [4]), place, overwrite=True)
     for run in (run_work, lambda *given: run_share(*given, 0, 1)):
-        with pytest.raises(StateError, match="got data that changed since; make a new plan"):
+        with pytest.raises(StateError, match="got what changed since; make a new plan"):
             run(work, tmp_path / "results")
 
 

@@ -10,13 +10,11 @@ import pytest
 
 from penstock.kernels import (
     concat,
-    draws,
     fit,
     gather,
     mixing,
     open_fit,
     pack_reading,
-    record_log,
     runs,
     stream_packing,
 )
@@ -46,9 +44,6 @@ WRONG: list[tuple[str, type[Exception], Callable[[], Any]]] = [
     ("addresses", ValueError, lambda: gather.gather_rows(TWO, TWO, 0, TWO, 1, ONE, ONE, ONE, BYTES)),
     ("a shape, a layout", ValueError, lambda: tiles(axes=ints(1, 3, 2))),
     ("a shape, a layout", ValueError, lambda: tiles(layout=TWO)),
-    ("columns", ValueError, lambda: record_log.find_records(ONE, ONE, 0, ONE, TWO, ONE, ONE)),
-    ("room for all frames", ValueError, lambda: copied(ends=ONE)),
-    ("an end within 1", ValueError, lambda: record_log.slide_records(ONE, ONE, 0, 2, 0)),
     ("one size", ValueError, lambda: runs.gather_runs(ONE, ONE, TWO, ONE)),
     ("runs within 0:1", IndexError, lambda: runs.gather_runs(ONE, ONE, TWO[:1] + 2, TWO)),
     ("runs within 0:1", IndexError, lambda: runs.gather_runs(ONE, ONE - 1, ONE + 1, TWO)),
@@ -90,7 +85,6 @@ WRONG: list[tuple[str, type[Exception], Callable[[], Any]]] = [
     ),
     (r"within \[4\], got \[5\]", ValueError, lambda: stream(ints(1, 1) + 5)),
     (r"within \[4\], got \[-1\]", ValueError, lambda: stream(ints(1, 1) - 1)),
-    ("at least 0 elements", ValueError, lambda: draws.draw_ranges(ONE - 1, np.uint64(0), 0, ONE)),
 ]
 
 
@@ -101,11 +95,6 @@ def table() -> Any:
 def tiles(axes: Any = ints(1, 4, 2), layout: Any = ONE) -> int:  # noqa: B008 - nothing writes to it
     spans = ONE, ONE, ONE
     return gather.gather_tiles(TWO, TWO, 0, ints(1, 1), TWO, ONE, layout, axes, BYTES, *spans, 1, BYTES)
-
-
-def copied(ends: Any) -> int:
-    place = np.zeros(1, np.int32)
-    return record_log.copy_records(ONE, ONE, 0, ONE, ONE, ONE, BYTES, ends, ONE, place)
 
 
 def opened(capacity: Any = ONE, keep: int = 1) -> int:

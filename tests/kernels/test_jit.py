@@ -78,14 +78,14 @@ def test_files_of_helpers_and_intrinsics_belong_to_a_kernel(monkeypatch: pytest.
         return path
 
     monkeypatch.setattr(jit, "_file_digest", seen)
-    import_module("penstock.kernels.pages")
-    kernels = [kernel for name, kernel in jit.KERNELS.items() if name.startswith("penstock.kernels.pages.")]
+    import_module("penstock.kernels.runs")
+    kernels = [kernel for name, kernel in jit.KERNELS.items() if name.startswith("penstock.kernels.runs.")]
     for _ in ("names as written", "names that numba's objects replaced"):
         files.clear()
         for kernel in kernels:
             jit.linked_files(kernel.function)
             jit.link(kernel.function)
-        assert {"pages.py", "intrinsics.py"} <= files
+        assert {"runs.py", "intrinsics.py"} <= files
 
 
 def test_numba_and_the_collector_of_garbage_are_as_before_a_compilation(new_kernel: Any) -> None:

@@ -13,7 +13,6 @@ import penstock
 from penstock.data import MapDataset
 from penstock.errors import PlanError
 from penstock.loading import Loader
-from penstock.loading.torch import TorchStream
 from penstock.plan import Batches, PlanTransform
 from penstock.testing.plans import TransformContract
 
@@ -184,8 +183,8 @@ def test_wrong_uses_are_refused() -> None:
         planned.loader(2)
     with pytest.raises(PlanError, match="whose batches are planned"):
         planned.loader(drop_last=True)
-    with pytest.raises(PlanError, match="takes them"):
-        TorchStream(planned, 2)
+    with pytest.raises(PlanError, match="whose batches are made in turn"):
+        planned.loader(output="torch").data_loader()
     with pytest.raises(PlanError, match="samples of at most 3 tokens, got 4"):
         next(iter(sequences([3, 4]).loader(penstock.transforms.Batches(tokens=3), threads=0)))
 

@@ -17,7 +17,6 @@ from penstock.data import EpisodeDataset, MapDataset, from_arrays
 from penstock.data.map_dataset import planned_samples
 from penstock.data.mix import mix
 from penstock.errors import DataError, PlanError
-from penstock.loading.torch import TorchDataset, TorchSamples, TorchStream
 
 
 def data() -> EpisodeDataset:
@@ -64,9 +63,7 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "Loader": lambda d, **options: d.loader(4, threads=0, **options),
     "torch": lambda d, **options: d.loader(4, threads=0, **options, output="torch"),
     "jax": lambda d, **options: d.loader(4, threads=0, **options, output="jax"),
-    "TorchDataset": lambda d, **options: TorchDataset(d, 4, **options),
-    "TorchSamples": TorchSamples,
-    "TorchStream": lambda d, **options: TorchStream(d, 4, **options),
+    "DataLoader": lambda d, **options: d.loader(4, **options, output="torch").data_loader(),
     "iterate": lambda d, **options: penstock.IterDataset.of(d, 4, **options),
 }
 
@@ -90,11 +87,11 @@ def test_everything_that_makes_batches_refuses_an_empty_plan_unless_told(name: s
     with pytest.raises(PlanError, match=SHORT):
         make(data().windows(5000))
     allowed = make(data().windows(5000), allow_empty=True)
-    assert [allowed[i] for i in range(len(allowed))] == [] if name == "TorchSamples" else list(allowed) == []
+    assert list(allowed) == []
     assert make(data().windows(4)) is not None
 
 
-@pytest.mark.parametrize("name", [name for name in MAKERS if name != "TorchSamples"])
+@pytest.mark.parametrize("name", MAKERS)
 def test_fewer_samples_than_a_batch_that_must_be_whole(name: str) -> None:
     options: dict[str, Any] = {"drop_last": True}
     few = data().windows(4)

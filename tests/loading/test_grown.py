@@ -17,7 +17,6 @@ from penstock.errors import PlanError, StateError
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.loading import Loader
 from penstock.loading.cursor import Cursor
-from penstock.loading.torch import TorchStream
 from tests.loading.handing_over import handing_over
 
 SPEC = Spec({"x": Field(np.dtype("i8"))})
@@ -150,20 +149,6 @@ def test_a_loop_that_finishes_the_old_extent_ends_there(store):
     with_ahead = [x for rows in handing_over(loader, lambda batch: batch["x"][:, 0].tolist(), ahead=2) for x in rows]
     assert with_ahead == rest
     assert taken(loader) == epoch(store, 1)
-
-
-def test_a_stream_of_torch_finishes_the_old_extent_too(store):
-    state, _, rest = stopped(store, 3)
-    grow(store)
-    stream = TorchStream(dataset(store), 3)
-    with pytest.raises(StateError, match="grown"):
-        stream.load_state_dict(state)
-    stream.load_state_dict(state, grown="finish_epoch")
-    iterator = iter(stream)
-    head = next(iterator)["x"][:, 0].tolist()
-    assert iterator.state_dict()["fingerprint"] == state["fingerprint"]
-    assert head + [x for batch in iterator for x in batch["x"][:, 0].tolist()] == rest
-    assert [x for batch in stream for x in batch["x"][:, 0].tolist()] == epoch(store, 1)
 
 
 def test_a_source_that_moves_under_a_running_loader_changes_no_state(store):

@@ -18,7 +18,6 @@ import penstock
 from penstock.data import MapDataset, from_arrays
 from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
-from penstock.loading.torch import TorchStream
 
 N = 100
 
@@ -36,7 +35,6 @@ LOADERS: dict[str, Callable[[], Any]] = {
     "threads": lambda: dataset().loader(10, threads=2),
     "torch": lambda: dataset().loader(10, threads=1, output="torch"),
     "jax": lambda: dataset().loader(10, threads=1, output="jax"),
-    "stream": lambda: TorchStream(dataset(), 10),
 }
 
 
@@ -111,7 +109,7 @@ def test_an_epoch_may_be_set_before_and_after_iter_and_that_of_a_state_keeps_its
         resumed.set_epoch(-1)
 
 
-@pytest.mark.parametrize("name", [name for name in LOADERS if name != "stream"])
+@pytest.mark.parametrize("name", LOADERS)
 def test_a_look_moves_nothing(name):
     loader = LOADERS[name]()
     before = saved(loader)

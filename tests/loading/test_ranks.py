@@ -127,17 +127,13 @@ def test_ray_train_tells_the_rank(monkeypatch):
     assert find() == Ranks()
 
 
-@pytest.mark.parametrize("output", ["numpy", "torch", "jax", "stream"])
+@pytest.mark.parametrize("output", ["numpy", "torch", "jax"])
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 5))
 @settings(max_examples=15, deadline=None)
 def test_weighted_means_of_ranks_average_to_the_mean_of_the_batch(output, samples, more, world):
-    from penstock.loading.torch import TorchStream
-
     data = from_arrays({"x": np.arange(samples, dtype="f8") ** 2}, lengths=[samples]).steps()
 
     def batches(rank: int) -> list[Any]:
-        if output == "stream":
-            return list(TorchStream(data, world + more, rank=rank, world=world))
         return list(
             data.loader(world + more, rank=rank, world=world, threads=0, output=output, float32=output == "jax")
         )

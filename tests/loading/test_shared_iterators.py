@@ -20,7 +20,6 @@ from penstock.core.turns import ForkSafeLock
 from penstock.data import MapDataset, from_arrays
 from penstock.errors import WorkerError
 from penstock.formats.webdataset.streaming import ShardStream
-from penstock.loading.torch import TorchStream
 from tests.loading.handing_over import handing_over
 from tests.threads import threads_before, wait_for_others
 
@@ -36,7 +35,6 @@ ITERATORS: dict[str, Callable[[], Iterator[Any]]] = {
     "threads": lambda: iter(samples().loader(7, threads=3, prefetch=5)),
     "handed over": lambda: handing_over(samples().loader(7, threads=2), lambda batch: batch, ahead=2),
     "blocks": lambda: iter(penstock.IterDataset.of(samples(), 7).loader(threads=1)),
-    "stream": lambda: iter(TorchStream(samples(), 7)),
     "iterate": lambda: iter(penstock.IterDataset.of(samples(), 7).filter(lambda c: c["x"] >= 0).rebatch(11)),
 }
 

@@ -30,6 +30,7 @@ from penstock.plan import (
     Take,
     Where,
     Windows,
+    Without,
     apply,
 )
 from penstock.plan.mixed import MixedPlan, MixPart
@@ -67,6 +68,8 @@ CHAINS: dict[str, tuple[Any, ...]] = {
     "windows padded with zeros": (Windows(4, past=2, pad="zero"),),
     "windows padded by repeating": (Windows(4, past=1, stride=2, pad="repeat"),),
     "times": (DeltaTimestamps({"actions": [-0.2, 0.0, 0.2], "observations": [0.3, 0.0, -0.1]}, fps=10),),
+    "windows with limits of padding": (Windows(4, pad="zero", pad_before=3, pad_after=2),),
+    "windows of every third step": (Windows(4, stride=2, pad="repeat", pad_after=0, frame_skip=3),),
     "windows with ranges": (Windows(2, columns=ROWS),),
     "windows with ranges and zeros": (Windows(2, pad="zero", columns=ROWS),),
     "windows with ranges repeated": (Windows(2, pad="repeat", columns=ROWS),),
@@ -161,6 +164,20 @@ class TestTake(TransformContract):
 
     def test_no_episodes_make_an_empty_plan(self) -> None:
         """Rows that are taken have to be there."""
+
+
+class TestWithout(TransformContract):
+    keeps_samples = False
+
+    def transform(self) -> PlanTransform:
+        return Without({0: [2, 6]})
+
+
+class TestWithoutInEpochsThatDiffer(TestWithout):
+    same_samples = False
+
+    def plan(self, episodes: Episodes) -> Plan:
+        return self.transform().reorder(Shard(1, 3).reorder(Shuffle(1).reorder(Steps().plan(episodes))))
 
 
 class TestMix(PlanContract):

@@ -281,6 +281,10 @@ def test_goals_at_a_wrong_place_are_refused() -> None:
         data.steps().map(dict).goals("final", "actions")
     with pytest.raises(PlanError, match="without goals"):
         data.windows(2).goals("final", "actions").pack(8)
+    for limits in ({"pad_before": 1}, {"past": 2, "pad_after": 3}):
+        with pytest.raises(PlanError, match="a past of pad_before"):
+            data.windows(4, pad="zero", **limits).goals("final", "actions")
+    assert len(data.windows(4, past=1, pad="zero", pad_before=1, pad_after=2).goals("final", "actions")) == 9
     with pytest.raises(PlanError, match="same samples every epoch"):
         data.windows(2).goals("future", "actions").filter(lambda c: c["actions"] > 0)
 

@@ -492,7 +492,7 @@ def test_a_ramp_that_becomes_too_short_for_all_samples_is_an_error() -> None:
     packed = data.pack([(0, 12), (2, 3)], overlong="drop")
     loader = packed.loader(1, threads=0)
     assert [batch["x"].shape for batch in loader] == [(1, 12)]
-    with pytest.raises(PlanError, match=r"expected packs in one of 100 epochs from epoch \d on, .*; a ramp may have"):
+    with pytest.raises(PlanError, match=r"expected samples in one of 100 epochs from epoch \d on, .*; a ramp may have"):
         list(loader)
 
 

@@ -45,7 +45,7 @@ def batch(source: MemorySource, plan: Plan, k: Any = None) -> dict[str, list[Any
     return out | {mark.name: selections[mark.view].mask().astype(int).tolist() for mark in plan.marks}
 
 
-def window(e: int, rows: range, limit: int, pad: str) -> tuple[list[int], list[int]]:
+def window(e: int, rows: list[int], limit: int, pad: str) -> tuple[list[int], list[int]]:
     """Values and mask of one range, as the docstring of Windows tells it."""
     inside = [int(0 <= t < limit) for t in rows]
     nearest = [min(max(t, 0), limit - 1) for t in rows]
@@ -53,7 +53,7 @@ def window(e: int, rows: range, limit: int, pad: str) -> tuple[list[int], list[i
     return values, inside
 
 
-def expected(lengths: list[int], w: Windows, ranges: dict[str, tuple[str, int, int]]) -> dict[str, list[Any]]:
+def expected(lengths: list[int], w: Windows, ranges: dict[str, tuple[str, range]]) -> dict[str, list[Any]]:
     """Every window by brute force. `ranges` names all outputs but the episode's, with column and rows."""
     own = {entry[0] for entry in w.columns}
     out: dict[str, list[Any]] = {name: [] for name in [*ranges, "seed"]}
@@ -65,18 +65,23 @@ def expected(lengths: list[int], w: Windows, ranges: dict[str, tuple[str, int, i
     for e, steps in enumerate(lengths):
         limits = {
             name: steps + int(column == "observations/x" and name.removesuffix("/x") in own)
-            for name, (column, _, _) in ranges.items()
+            for name, (column, _) in ranges.items()
         }
+        before, after = (0, 0) if w.pad == "drop" else (w.pad_before, w.pad_after)
+        steps_before = range(0 if w.pad == "drop" or before is None else -50, 0)
+        steps_after = range(steps, steps if w.pad == "drop" or after is None else steps + 50)
         fits = [
             t
-            for t in range(steps)
-            if w.pad != "drop" or all(t + lo >= 0 and t + hi <= limits[name] for name, (_, lo, hi) in ranges.items())
+            for t in [*steps_before, *range(steps), *steps_after]
+            if (before is None or all(t + rows[0] >= -before for _, rows in ranges.values()))
+            and (after is None or all(t + rows[-1] < limits[name] + after for name, (_, rows) in ranges.items()))
+            and steps
         ]
         for t in fits[:: w.stride]:
             out["seed"].append(1000 * (e + 1))
             masks: dict[str, list[int]] = {}
-            for name, (_, lo, hi) in ranges.items():
-                values, inside = window(e, range(t + lo, t + hi), limits[name], w.pad)
+            for name, (_, rows) in ranges.items():
+                values, inside = window(e, [t + row for row in rows], limits[name], w.pad)
                 out[name].append(values)
                 masks[f"{name.removesuffix('/x')}_mask" if name.removesuffix("/x") in own else "mask"] = inside
             if w.pad != "drop":
@@ -89,29 +94,46 @@ lengths_of = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 pads = st.sampled_from(["drop", "zero", "repeat"])
 
 
+def drawn_limits(data: st.DataObject, pad: str, width: int) -> dict[str, Any]:
+    """Limits of the padding before and after, or none."""
+    limits = st.none() | st.integers(0, width)
+    return {} if pad == "drop" else {"pad_before": data.draw(limits), "pad_after": data.draw(limits)}
+
+
 @settings(deadline=None, max_examples=200)
-@given(lengths_of, st.integers(1, 6), st.integers(0, 4), st.integers(1, 4), pads)
-def test_windows_equal_brute_force(lengths: list[int], length: int, past: int, stride: int, pad: Any) -> None:
-    w = Windows(length, past, stride, pad)
-    default = (-past, length - past)
-    ranges = {"observations/x": ("observations/x", *default), "actions": ("actions", *default)}
+@given(lengths_of, st.integers(1, 6), st.integers(0, 4), st.integers(1, 4), pads, st.integers(1, 3), st.data())
+def test_windows_equal_brute_force(
+    lengths: list[int], length: int, past: int, stride: int, pad: Any, skip: int, data: st.DataObject
+) -> None:
+    w = Windows(length, past, stride, pad, frame_skip=skip, **drawn_limits(data, pad, (length - 1) * skip))
+    default = range(-past * skip, (length - past) * skip, skip)
+    ranges = {"observations/x": ("observations/x", default), "actions": ("actions", default)}
     assert batch(stored(lengths), w.plan(Episodes.of(stored(lengths)))) == expected(lengths, w, ranges)
 
 
 span = st.tuples(st.integers(-4, 4), st.integers(1, 6)).map(lambda r: (r[0], r[0] + r[1]))
+spans = span | st.tuples(span, st.integers(1, 3)).map(lambda r: (*r[0], r[1]))
 
 
 @settings(deadline=None, max_examples=200)
-@given(lengths_of, span, span, span, st.integers(1, 3), pads)
+@given(lengths_of, spans, spans, spans, st.integers(1, 3), pads, st.data())
 def test_ranges_equal_brute_force(
-    lengths: list[int], seen: tuple[int, int], done: tuple[int, int], later: tuple[int, int], stride: int, pad: Any
+    lengths: list[int],
+    seen: tuple[int, ...],
+    done: tuple[int, ...],
+    later: tuple[int, ...],
+    stride: int,
+    pad: Any,
+    data: st.DataObject,
 ) -> None:
+    rows = {"observations/x": range(*seen), "actions": range(*done), "next_observations/x": range(*later)}
+    width = max(each[-1] for each in rows.values()) - min(each[0] for each in rows.values())
     columns: dict[str, Any] = {"observations": seen, "actions": done, "next_observations": ("observations", *later)}
-    w = Windows(3, stride=stride, pad=pad, columns=columns)
+    w = Windows(3, stride=stride, pad=pad, columns=columns, **drawn_limits(data, pad, width))
     ranges = {
-        "observations/x": ("observations/x", *seen),
-        "actions": ("actions", *done),
-        "next_observations/x": ("observations/x", *later),
+        "observations/x": ("observations/x", rows["observations/x"]),
+        "actions": ("actions", rows["actions"]),
+        "next_observations/x": ("observations/x", rows["next_observations/x"]),
     }
     assert batch(stored(lengths), w.plan(Episodes.of(stored(lengths)))) == expected(lengths, w, ranges)
 
@@ -171,11 +193,17 @@ def test_outputs_in_the_order_of_the_columns() -> None:
         (lambda: Windows(2, past=-1), "past to be an integer of at least 0"),
         (lambda: Windows(2, stride=0), "stride to be an integer of at least 1"),
         (lambda: Windows(2, pad="edge"), "pad to be 'drop', 'zero' or 'repeat', got 'edge'"),
-        (lambda: Windows(2, columns={"actions": (3, 3)}), "lo < hi for 'actions', got 3:3"),
-        (lambda: Windows(2, columns={"actions": (3,)}), r"expected \(lo, hi\) or \(column, lo, hi\) for 'actions'"),
+        (lambda: Windows(2, columns={"actions": (3, 3)}), "lo < hi and .* for 'actions', got 3:3"),
+        (lambda: Windows(2, columns={"actions": (3,)}), r"expected \(lo, hi\), \(lo, hi, every\) or .* for 'actions'"),
         (lambda: Windows(2, columns={"actions": (0.5, 2)}), r"expected \(lo, hi\)"),
         (lambda: Windows(2, columns={"actions": ("a", "b", "c")}), r"expected \(lo, hi\)"),
         (lambda: Windows(2, columns={"actions": 5}), r"expected \(lo, hi\)"),
+        (lambda: Windows(2, columns={"actions": ()}), r"expected \(lo, hi\)"),
+        (lambda: Windows(2, columns={"actions": (0, 2, 0)}), "step of 1 or more for 'actions', got 0:2:0"),
+        (lambda: Windows(2, frame_skip=0), "frame_skip to be an integer of at least 1"),
+        (lambda: Windows(2, pad="zero", pad_before=-1), "pad_before to be an integer of at least 0"),
+        (lambda: Windows(2, pad_after=0), "pad_after with pad='zero' or 'repeat'"),
+        (lambda: Windows(3, pad="zero", pad_after=5, frame_skip=2), "pad_after of at most 4, .* got 5"),
         (lambda: Windows(2, columns={"action": (0, 2)}), "a column among .* got 'action'"),
         (lambda: Windows(2, columns={"seed": (0, 2)}), "step or boundary columns for the range of 'seed'"),
         (lambda: Windows(2, columns={"rewards": ("actions", 0, 2)}), "a new name for 'actions', got 'rewards'"),

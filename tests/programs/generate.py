@@ -97,6 +97,7 @@ class Generator:
         self.sources = 0
         self.rows: dict[int, tuple[int, int, int]] = {}  # source, episode and step of each value of x
         self.states: dict[tuple[int, int], EpisodeModel] = {}  # by source and episode
+        self.by_state: dict[int, tuple[int, int]] = {}  # source and episode of each value of observations
         self.chosen: dict[int, list[EpisodeModel]] = {}  # episodes of each source that are left
 
     def program(self) -> Node:
@@ -216,6 +217,7 @@ class Generator:
         ]
         for i, one in enumerate(episodes):
             self.states[number, i] = one
+            self.by_state |= dict.fromkeys(one.observations, (number, i))
             self.rows |= {value: (number, i, step) for step, value in enumerate(one.x)}
         text = f"source_{number}({lengths})"
         late = recipe.derived and rng.random() < 0.5
@@ -249,11 +251,11 @@ class Generator:
             curation[episode] = EpisodeMarks(excluded_spans=each)
         first = rng.random() < 0.5
         if excluded and first:
-            data, text = data.curated(curation), f"{text}.without({excluded})"
+            data, text = data.apply(curation), f"{text}.without({excluded})"
         if late:
             data, episodes, text = _derived(data, episodes, text)
         if excluded and not first:
-            data, text = data.curated(curation), f"{text}.without({excluded})"
+            data, text = data.apply(curation), f"{text}.without({excluded})"
         parts = [parts_of(one, excluded.get(e, [])) for e, one in zip(index, episodes, strict=True)]
         return data, [part for each in parts for part in each], text
 
@@ -394,6 +396,7 @@ class Generator:
                     self.repeated,
                     self.sharded,
                     self.nominal,
+                    self.without,
                     self.taken,
                     self.where,
                     self.weighted,
@@ -427,6 +430,37 @@ class Generator:
             return node
         made = node.data.shard(index, count)
         return Node(made, lambda e: node.records(e)[index::count], f"{node.text}.shard({index}, {count})")
+
+    def without(self, node: Node) -> Node:
+        """Without some episodes of one of its sources."""
+        rng, sources = self.rng, node.data.sources
+        number = rng.randrange(len(sources))
+        episodes = [e for e in range(len(sources[number])) if rng.random() < 0.25]
+        values = EpisodeDataset(sources[number]).steps()[:1]
+        if values.n == 0 or self.unknown_rows(node):
+            return node
+        known = int(values["x"][0]) // 1000 - 1
+        left_out = {(known, e) for e in episodes}
+        same = [s for s, other in enumerate(sources) if other is sources[number]]
+        data = node.data
+        for each in same:
+            data = data.without(episodes, each)
+        text = f"{node.text}.without({episodes}, {same})"
+        return Node(data, lambda e: model.without(node.records(e), self.owners, left_out), text)
+
+    def unknown_rows(self, node: Node) -> bool:
+        """Whether there may be samples without a row or an episode column, whose episode the model cannot tell."""
+        return all(read.name != "e" for read in node.data.plan.reads)
+
+    def owners(self, name: str, value: int) -> tuple[int, int] | None:
+        """Source and episode of a value of a column."""
+        if name == "e":
+            return divmod(value - 100, 100) if value else None
+        if name == "goal" and value < 500_000:
+            name = "x"
+        if name == "x":
+            return self.rows[value][:2] if value in self.rows else None
+        return self.by_state.get(value)
 
     def nominal(self, node: Node) -> Node:
         samples = self.rng.randint(1, 2 * len(node.data) + 1)

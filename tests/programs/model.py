@@ -323,6 +323,45 @@ def packed(below: Node, node: Node, ramp: Ramp, overlong: str, most: int | None,
     return epoch
 
 
+Owners = Callable[[str, int], tuple[int, int] | None]
+"""Source and episode of a value of a column; None for padding."""
+
+
+def without(records: Sequence[Record], owners: Owners, left_out: set[tuple[int, int]]) -> list[Record]:
+    """The records that have no row of some episodes; packs without these rows."""
+    found: list[Record] = []
+    for record in records:
+        if "segment_ids" in record:
+            found.append(_blanked(record, owners, left_out))
+            continue
+        columns = ("x", "observations", "next_observations", "e", "goal")
+        rows = {
+            name: record[name] if isinstance(record[name], list) else [record[name]]
+            for name in columns
+            if name in record
+        }
+        if not any(owners(name, value) in left_out for name, values in rows.items() for value in values):
+            found.append(record)
+    return found
+
+
+def _blanked(record: Record, owners: Owners, left_out: set[tuple[int, int]]) -> Record:
+    """A pack with zeros where its rows are of some episodes."""
+    gone = [owners("x", value) in left_out for value in record["x"]]
+    slots = {number for number, is_gone in zip(record["segment_ids"], gone, strict=True) if is_gone}
+    out = dict(record)
+    for name, value in record.items():
+        if name == "e":
+            out[name] = [0 if slot + 1 in slots else one for slot, one in enumerate(value)]
+        elif isinstance(value, list):
+            nothing: Any = [] if name == "words" else -1 if name in NUMBERS else 0
+            out[name] = [nothing if is_gone else one for one, is_gone in zip(value, gone, strict=True)]
+    return trimmed(out)
+
+
+NUMBERS = ("timesteps", "episodes", "rows_step", "rows_episode", "rows_source")
+
+
 def real(record: Record) -> list[int]:
     """The real values of `x` in a record."""
     x = record["x"]

@@ -20,6 +20,7 @@ import pytest
 
 import penstock
 from penstock.core.columns import Columns
+from penstock.data.coverage import EXCLUDED, NOT_CHOSEN
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import planned_samples
 from penstock.data.planned_rows import planned_rows
@@ -65,7 +66,8 @@ def check(node: Node, seed: int) -> None:
     """Everything that holds for any dataset."""
     rng = Random(seed)
     data, plan = node.data, node.data.plan
-    again = Generator(seed).program().data
+    generator = Generator(seed)
+    again = generator.program().data
     assert again.fingerprint == data.fingerprint
     if plan.empty:
         with pytest.raises(PlanError):
@@ -84,6 +86,8 @@ def check(node: Node, seed: int) -> None:
     check_loading(node, again, rng)
     check_tickets(node, rng)
     check_uses(node, again, rng)
+    if seed % 3 == 0:  # it plans an epoch several times
+        check_coverage(node, generator, rng)
     check_iteration(node, again, rng)
 
 
@@ -141,7 +145,7 @@ def _runs_out(node: Node) -> bool:
     sizes = plan.sizes(np.arange(_first_full(node) + 1, 120)) if plan.uneven else np.ones(1)
     if sizes.any():
         return False
-    with pytest.raises(PlanError, match="expected packs in one of 100 epochs"):
+    with pytest.raises(PlanError, match="expected samples in one of 100 epochs"):
         plan.locate(np.array([plan.start(120)]))
     return True
 
@@ -222,6 +226,38 @@ def check_uses(node: Node, again: Any, rng: Random) -> None:
             assert key(records_of(batches[ticket])[row]) == key(flat[position])
 
 
+def check_coverage(node: Node, generator: Generator, rng: Random) -> None:
+    """Rows are in a sample where a batch has them; the reasons of the others are those of the level that loses them."""
+    plan, epoch = node.data.plan, _first_full(node)
+    lo, hi = plan.start(epoch), plan.start(epoch + 1)
+    skipped = (first := rng.randrange(lo, hi), rng.randint(first, min(first + 3, hi)) if rng.random() < 0.4 else first)
+    left = hi - lo - skipped[1] + skipped[0]
+    size = None if isinstance(plan, BatchedPlan) else rng.randint(1, 5)
+    drop_last = size is not None and rng.random() < 0.5
+    if left < (size or 1):
+        return
+    loader = node.data.loader(size, drop_last=drop_last, rank=0, world=1, threads=0)
+    loader.skip(skipped)
+    told = loader.coverage("x", epoch=epoch)
+    given = {value for batch in loader for record in records_of(batch) for value in real(record)}
+    known = {value for record in node.records(epoch) for value in real(record)}
+    bases = [EpisodeDataset(source).steps()[:]["x"].tolist() for source in node.data.sources]
+    chosen = {value for each in generator.chosen.values() for one in each for value in one.x}
+    parts = {generator.rows[value][:2] for value in chosen}
+    rows = {value for base in bases for value in base}
+    lost: dict[int, str] = {}
+    for source, episode, step, many, reason in zip(*(told.table[name].tolist() for name in RANGES), strict=True):
+        begin = int(node.data.sources[source].offsets[episode]) + step
+        lost |= dict.fromkeys(bases[source][begin : begin + many], told.reasons[reason])
+    assert lost.keys() == rows - given
+    assert (told.covered, told.rows) == (sum(len(base) for base in bases) - len(lost), sum(len(base) for base in bases))
+    for value, reason in lost.items():
+        assert (value in known) == (reason in ("skipped", "in a short last batch, which is dropped"))
+        assert (value in chosen) == (reason not in (NOT_CHOSEN, EXCLUDED))
+        assert (reason == EXCLUDED) == (value not in chosen and generator.rows[value][:2] in parts)
+
+
+RANGES = ("source", "episode", "step", "rows", "reason")
 COLUMNS = ("position", "batch", "row", "rank", "given", "skipped")
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 import penstock
 from penstock import Episode, Field, Spec
+from penstock.core.columns import Columns
+from penstock.replay.draw import Draw
+from penstock.replay.replay import run_of
 
 SPEC = Spec(
     {
@@ -50,3 +54,22 @@ def lengths_of(seed: int, n: int, most: int = 12) -> list[int]:
 def filled(replay: penstock.Replay, lengths: Sequence[int], first: int = 0) -> penstock.Replay:
     replay.write_all(episodes(lengths, first))
     return replay
+
+
+def take(replay: penstock.Replay, anchors: Any) -> Columns:
+    """Samples by their numbers."""
+    run = run_of(replay)
+    with run.lock:
+        run.pull()
+        return Columns.of_flat(run.take(np.array(anchors)), len(anchors))
+
+
+def drawn_from(replay: penstock.Replay, n: int) -> Draw:
+    """Numbers of drawn samples."""
+    return run_of(replay).draw(n)[0]
+
+
+def counts_of(replay: penstock.Replay) -> tuple[Any, ...]:
+    """Steps and samples in memory, and all episodes."""
+    contents = run_of(replay).contents
+    return contents.extent, contents.anchors, contents.episodes

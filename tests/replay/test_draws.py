@@ -13,8 +13,9 @@ import penstock
 from penstock.core.arrays import IntArray
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.replay.prioritized import sequence_priorities
+from penstock.replay.replay import run_of
 from penstock.replay.sum_tree import SumTree, key_of
-from tests.replay.runs import SPEC, episode, filled
+from tests.replay.runs import SPEC, drawn_from, episode, filled, take
 
 GOLDEN, M1, M2, WHOLE = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, (1 << 64) - 1
 
@@ -49,7 +50,7 @@ def test_recent_draws_are_defined_by_key_and_number() -> None:
 
 def test_newer_samples_are_more_likely_by_the_half_life() -> None:
     replay = filled(penstock.Replay(None, 1000, sampler=penstock.replay.RecentSampler(half_life=100)), [400])
-    counts = np.bincount(replay.draw(200_000).anchors // 100, minlength=4)
+    counts = np.bincount(drawn_from(replay, 200_000).anchors // 100, minlength=4)
     np.testing.assert_allclose(counts / counts.sum(), np.array([1, 2, 4, 8]) / 15, atol=0.005)
 
 
@@ -96,7 +97,7 @@ def test_priorities_are_drawn_in_proportion() -> None:
     replay = filled(penstock.Replay(None, 1000, sampler=penstock.replay.PrioritizedSampler(0.5, 1.0, 1e-9)), [64])
     priorities = np.arange(64.0) ** 2
     replay.update(np.arange(64), priorities)
-    draw = replay.draw(200_000)
+    draw = drawn_from(replay, 200_000)
     wanted = np.maximum(np.arange(64.0), 1e-4)
     np.testing.assert_allclose(np.bincount(draw.anchors, minlength=64) / 200_000, wanted / wanted.sum(), atol=1e-3)
     seen = draw.anchors > 0
@@ -115,7 +116,7 @@ def test_new_samples_have_the_highest_weight() -> None:
     replay.update(np.arange(10), np.full(10, 3.0))
     filled(replay, [30], first=1)
     replay.update(np.arange(10), np.zeros(10))
-    draw = replay.draw(3000)
+    draw = drawn_from(replay, 3000)
     assert (draw.anchors >= 10).all()
 
 
@@ -133,7 +134,7 @@ def test_ranks_decide_and_not_sizes() -> None:
         sampler = penstock.replay.PrioritizedSampler(1.0, kind="rank")
         replay = filled(penstock.Replay(None, 1000, sampler=sampler), [100, 100])
         replay.update(np.arange(200), scale * np.random.default_rng(0).permutation(200))
-        return replay.draw(50_000).anchors
+        return drawn_from(replay, 50_000).anchors
 
     one = drawn(1.0)
     assert one.tolist() == drawn(1e6).tolist()
@@ -147,9 +148,9 @@ def test_ranks_between_renewals_are_near() -> None:
     sampler = penstock.replay.PrioritizedSampler(1.0, kind="rank")
     replay = filled(penstock.Replay(None, 10_000, sampler=sampler), [1000])
     replay.update(np.arange(1000), np.arange(1000.0))
-    replay.draw(1)
+    drawn_from(replay, 1)
     replay.update([0], [499.5])
-    probability = np.mean(replay.draw(400_000).anchors == 0)
+    probability = np.mean(drawn_from(replay, 400_000).anchors == 0)
     wanted = (1 / 500) / (1 / np.arange(1, 1001)).sum()
     assert probability == pytest.approx(wanted, rel=0.2)
 
@@ -200,11 +201,11 @@ def test_samples_are_a_list_of_integers(which: Any) -> None:
 
 
 def test_priorities_of_samples_that_left_are_counted() -> None:
-    replay = filled(penstock.Replay(None, 20, segment_steps=10, sampler=penstock.replay.PrioritizedSampler()), [10, 10])
+    replay = filled(penstock.Replay(None, 20, sampler=penstock.replay.PrioritizedSampler()), [10, 10])
     batch = replay.sample(20)
     filled(replay, [10], first=2)
     assert replay.update(batch.ticket, np.ones(20)) == 10
-    assert replay.expired == 10
+    assert replay.refresh().expired == 10
     assert sorted(set(replay.why(batch.ticket).table["episode"].tolist())) == [-1, 1]
 
 
@@ -213,7 +214,7 @@ def test_arrays_that_cannot_be_written_are_accepted() -> None:
     anchors, priorities = np.arange(3), np.ones(3, "f4")
     anchors.flags.writeable = priorities.flags.writeable = False
     assert replay.update(anchors, priorities) == 0
-    assert replay.take(anchors)["actions"].tolist() == [0, 1, 2]
+    assert take(replay, anchors)["actions"].tolist() == [0, 1, 2]
 
 
 def test_priorities_of_samples_to_come_are_refused() -> None:
@@ -266,10 +267,10 @@ def run(replay: penstock.Replay, writer: ColumnsWriter, turns: range) -> list[li
             writer.write(episode(turn, 5 + turn % 7))
         batch = replay.sample(16)
         batches.append(batch["actions"].tolist())
-        if isinstance(replay.sampler, penstock.replay.PrioritizedSampler):
+        if isinstance(run_of(replay).options.sampler, penstock.replay.PrioritizedSampler):
             replay.update(batch.ticket, batch["rewards"] % 7)
             if turn % 5 == 0:
-                lo = replay.anchors[0]
+                lo = run_of(replay).anchors[0]
                 replay.update([lo, lo + 1, lo], [1.0, 2.0, float(turn)])
     return batches
 
@@ -320,7 +321,7 @@ def test_a_run_in_memory_goes_on_with_the_same_episodes() -> None:
     other = new()
     other.load_state_dict(state)
     assert other.sample(40)["actions"].tolist() == wanted
-    with pytest.raises(penstock.errors.StateError, match="expected 4 episodes with the samples 30:120"):
+    with pytest.raises(penstock.errors.StateError, match="expected 4 episodes with the samples 20:120"):
         penstock.Replay(None, 100, sampler=penstock.replay.PrioritizedSampler()).load_state_dict(state)
     with pytest.raises(penstock.errors.StateError, match="with the same capacity, samples, sampler and seed"):
         penstock.Replay(None, 101, sampler=penstock.replay.PrioritizedSampler()).load_state_dict(state)

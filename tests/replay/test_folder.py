@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import multiprocessing
 import os
-import pickle
 import shutil
 import threading
 from pathlib import Path
@@ -17,19 +15,20 @@ import pytest
 
 import penstock
 from penstock import Replay
-from penstock.errors import DataError, PlanError, StateError
+from penstock.errors import PlanError, StateError
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.replay.journal import MAGIC, JournalEntry, ReplayJournal, read_entries
-from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
+from penstock.replay.replay import run_of
+from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of, take
 
 
 def test_episodes_of_a_folder_arrive_between_draws(tmp_path: Path) -> None:
     replay = penstock.Replay(tmp_path / "store", 1000)
-    assert not replay.may_sample(1)
+    assert not replay.refresh().may_sample(1)
     with ColumnsWriter.create(tmp_path / "store", SPEC) as writer:
         for number, each in enumerate(episodes([3, 4, 5])):
             writer.write(each)
-            assert replay.refresh() == sum([3, 4, 5][: number + 1])
+            assert replay.refresh().samples == sum([3, 4, 5][: number + 1])
     batch = replay.sample(200)
     assert sorted(set(batch["task"].tolist())) == [0, 1, 2]
 
@@ -43,41 +42,29 @@ def test_a_replay_that_writes_keeps_every_episode_on_disk(tmp_path: Path) -> Non
     data = penstock.open(tmp_path / "store")
     assert [len(each) for each in data] == lengths
     assert data.metadata["task"] == "reach"
-    assert replay.extent == (replay.extent[0], sum(lengths))
+    assert run_of(replay).contents.extent == (run_of(replay).contents.extent[0], sum(lengths))
     again = penstock.Replay(tmp_path / "store", 50)
     again.refresh()
-    assert (again.extent, again.anchors, again.episodes) == (replay.extent, replay.anchors, replay.episodes)
+    assert (run_of(again).contents.extent, run_of(again).anchors, run_of(again).contents.episodes) == (
+        run_of(replay).contents.extent,
+        run_of(replay).anchors,
+        run_of(replay).contents.episodes,
+    )
     memory = filled(penstock.Replay(None, 50), lengths)
     assert again.sample(8)["actions"].tolist() == memory.sample(8)["actions"].tolist()
 
 
-def test_a_refused_episode_of_a_folder_does_not_shift_the_numbers_of_later_ones(tmp_path: Path) -> None:
-    """It is refused at every draw, until the replay is made with room for it."""
-    with ColumnsWriter.create(tmp_path / "store", SPEC) as writer:
-        for each in episodes([4, 0]):
-            writer.write(each)
-        replay = penstock.Replay(tmp_path / "store", 10)
-        assert (replay.refresh(), replay.episodes) == (4, 2)
-        for each in episodes([12, 5, 4], 2):
-            writer.write(each)
-    for _ in range(2):
-        with pytest.raises(DataError, match="at most 10 steps, the capacity of the replay, got one of 12"):
-            replay.sample(4)
-        assert replay.episodes == 2
-    larger = penstock.Replay(tmp_path / "store", 30)
-    batch = larger.sample(50)
-    assert set(batch["task"].tolist()) == set(larger.why(batch.ticket).table["episode"].tolist()) == {0, 2, 3, 4}
-    penstock.Replay(tmp_path / "store", 30).load_state_dict(larger.state_dict())
-
-
-def test_a_replay_is_neither_pickled_nor_copied(tmp_path: Path) -> None:
-    for replay, where in ((Replay(None, 50), "a path in place of None"), (Replay(tmp_path / "s", 50), "the same path")):
-        for owner in (replay, replay.batches(4), replay.batches(4).loader()):
-            for act in (pickle.dumps, copy.copy if owner is replay else copy.deepcopy):
-                with pytest.raises(
-                    TypeError, match=rf"cannot be pickled or copied.*Replay\({where}, capacity, .*state"
-                ):
-                    act(owner)
+def test_an_episode_longer_than_the_capacity_leaves_its_last_steps(tmp_path: Path) -> None:
+    replay = filled(penstock.Replay(tmp_path / "store", 10), [4, 0, 12, 25])
+    memory = filled(penstock.Replay(None, 10), [4, 0, 12, 25])
+    for each in (replay, memory):
+        assert (each.refresh().samples, each.refresh().episodes) == (10, 4)
+        batch = each.sample(200)
+        assert sorted(set(batch["actions"].tolist())) == list(range(3015, 3025))
+        np.testing.assert_array_equal(batch["next_observations"][:, 0], batch["actions"] + 1)
+    again = penstock.Replay(tmp_path / "store", 10)
+    again.load_state_dict(replay.state_dict())
+    assert again.sample(8)["actions"].tolist() == replay.sample(8)["actions"].tolist()
 
 
 def collect(path: Path, first: int, count: int) -> None:
@@ -97,8 +84,8 @@ def test_other_processes_collect(tmp_path: Path) -> None:
     for worker in workers:
         worker.join()
         assert worker.exitcode == 0
-    assert replay.refresh() == 400
-    everything = replay.take(np.arange(*replay.anchors))
+    assert replay.refresh().samples == 400
+    everything = take(replay, np.arange(*run_of(replay).anchors))
     assert sorted(set(everything["task"].tolist())) == [*range(1000, 1020), *range(2000, 2020)]
     np.testing.assert_array_equal(everything["observations"][:, 0], everything["actions"].astype("f4"))
 
@@ -170,13 +157,13 @@ def test_a_journal_that_is_too_short_is_refused(tmp_path: Path) -> None:
 def test_nothing_is_drawn_before_enough_steps() -> None:
     ratio = penstock.replay.SampleRatio(1.0, min_size=10, wait="report")
     replay = filled(penstock.Replay(None, 100, ratio=ratio), [9])
-    assert not replay.may_sample(1)
+    assert not replay.refresh().may_sample(1)
     with pytest.raises(penstock.errors.PlanError, match="at least min_size=10 steps to draw from, got 9"):
         replay.sample(1)
     filled(replay, [1], first=1)
     assert replay.sample(5).n == 5
-    assert replay.may_sample(5)
-    assert not replay.may_sample(6)
+    assert replay.refresh().may_sample(5)
+    assert not replay.refresh().may_sample(6)
 
 
 def test_one_thread_follows_the_ratio() -> None:
@@ -184,13 +171,13 @@ def test_one_thread_follows_the_ratio() -> None:
     replay = penstock.Replay(None, 10_000, ratio=ratio)
     number = 0
     for _ in range(400):
-        while not replay.may_sample(32):
-            assert replay.may_insert()
+        while not replay.refresh().may_sample(32):
+            assert replay.refresh().may_insert
             replay.write(episode(number, 5))
             number += 1
         replay.sample(32)
-        assert abs(ratio.ahead(replay.extent[1], replay.drawn)) <= 100
-    assert replay.drawn == 400 * 32
+        assert abs(ratio.ahead(run_of(replay).contents.extent[1], replay.refresh().drawn)) <= 100
+    assert replay.refresh().drawn == 400 * 32
 
 
 def test_a_learner_and_a_collector_wait_for_each_other() -> None:
@@ -209,10 +196,10 @@ def test_a_learner_and_a_collector_wait_for_each_other() -> None:
     thread.start()
     for _ in range(59):  # as many as the last episode needs, and no more than the ratio allows
         replay.sample(32)
-        assert ratio.ahead(replay.extent[1], replay.drawn) <= 64
+        assert ratio.ahead(run_of(replay).contents.extent[1], replay.refresh().drawn) <= 64
     thread.join()
     assert failures == []
-    assert replay.extent[1] == 1000
+    assert run_of(replay).contents.extent[1] == 1000
 
 
 def test_waiting_ends_with_the_timeout(tmp_path: Path) -> None:
@@ -223,7 +210,7 @@ def test_waiting_ends_with_the_timeout(tmp_path: Path) -> None:
     ):
         replay.sample(4)
     memory = filled(penstock.Replay(None, 100, ratio=ratio), [10, 6])
-    with pytest.raises(penstock.errors.PlanError, match="before adding an episode, with 16 steps and 0 samples so far"):
+    with pytest.raises(penstock.errors.PlanError, match="before adding steps, with 16 steps and 0 samples so far"):
         memory.write(episode(2, 3))
 
 
@@ -254,7 +241,7 @@ def test_environments_record_into_a_replay(tmp_path: Path) -> None:
 
 def test_each_rank_has_its_part_of_the_episodes(tmp_path: Path) -> None:
     def rank(number: int, **options: Any) -> Replay:
-        return Replay(tmp_path / "run", 60, segment_steps=10, index=number, count=2, seed=3, **options)
+        return Replay(tmp_path / "run", 60, index=number, count=2, seed=3, **options)
 
     learners = [rank(0), rank(1)]
     seen: list[set[int]] = [set(), set()]
@@ -274,9 +261,12 @@ def test_each_rank_has_its_part_of_the_episodes(tmp_path: Path) -> None:
     assert learners[0].sample(8)["actions"].tolist() != learners[1].sample(8)["actions"].tolist()
     late = rank(0)
     late.refresh()
-    assert (late.anchors, late.extent) == (learners[0].anchors, learners[0].extent)
+    assert (run_of(late).anchors, run_of(late).contents.extent) == (
+        run_of(learners[0]).anchors,
+        run_of(learners[0]).contents.extent,
+    )
     assert set(late.why(late.sample(64).ticket).table["episode"].tolist()) <= set(range(0, 25, 2))
-    resumed = Replay(tmp_path / "then", 60, segment_steps=10, index=1, count=2, seed=3)
+    resumed = Replay(tmp_path / "then", 60, index=1, count=2, seed=3)
     resumed.load_state_dict(state)
     np.testing.assert_array_equal(resumed.sample(8)["actions"], following["actions"])
     with pytest.raises(StateError):
@@ -329,7 +319,11 @@ def test_files_of_old_episodes_are_removed(tmp_path: Path) -> None:
     again.load_state_dict(states[119])
     following = whole.sample(8)
     assert again.sample(8)["actions"].tolist() == following["actions"].tolist()
-    assert (again.extent, again.anchors, again.episodes) == (whole.extent, whole.anchors, whole.episodes)
+    assert (run_of(again).contents.extent, run_of(again).anchors, run_of(again).contents.episodes) == (
+        run_of(whole).contents.extent,
+        run_of(whole).anchors,
+        run_of(whole).contents.episodes,
+    )
     with pytest.raises(StateError, match="raise keep_steps, or save states more often"):
         again.load_state_dict(states[80])
     assert again.why(again.sample(8).ticket).table["episode"].min() > 90
@@ -352,7 +346,10 @@ def test_a_learner_that_falls_behind_goes_on_behind_what_left(tmp_path: Path) ->
     memory.sample(4)
     filled(memory, lengths[1:], 1)
     assert batch["observations"].tolist() == memory.sample(32)["observations"].tolist()
-    assert (slow.extent, slow.anchors) == (memory.extent, memory.anchors)
+    assert (run_of(slow).contents.extent, run_of(slow).anchors) == (
+        run_of(memory).contents.extent,
+        run_of(memory).anchors,
+    )
 
 
 def _journal_of(folder: Path, episodes: int) -> Path:

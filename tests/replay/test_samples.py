@@ -10,8 +10,8 @@ import pytest
 import penstock
 from penstock.core.columns import Columns
 from penstock.plan.transform import SampleTransform
-from penstock.replay.segments import live_range
-from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
+from penstock.replay.replay import run_of
+from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of, take
 
 NEXT: Any = {"next_observations": ("observations", 1, 5)}
 TRANSFORMS: list[Any] = [
@@ -22,6 +22,8 @@ TRANSFORMS: list[Any] = [
     penstock.transforms.Windows(5, past=2, pad="zero"),
     penstock.transforms.Windows(5, past=2, stride=2, pad="repeat", columns={"ahead": ("observations", 0, 7)}),
     penstock.transforms.Windows(3, pad="zero", columns={"actions": (-9, -4)}),
+    penstock.transforms.Windows(8, past=3, pad="zero", pad_before=2, pad_after=1),
+    penstock.transforms.Windows(4, past=1, frame_skip=2, columns={"ahead": ("observations", 0, 7, 3)}),
     penstock.transforms.Pairs(3),
 ]
 
@@ -38,12 +40,19 @@ def assert_equal(one: Columns, other: Columns) -> None:
 def test_samples_are_those_of_a_planned_dataset(transform: SampleTransform, capacity: int) -> None:
     lengths = lengths_of(3, 60)
     replay = filled(penstock.Replay(None, capacity, samples=transform), lengths)
-    first = live_range(lengths, replay.capacity, replay.segment_steps)
-    source = penstock.formats.MemorySource.from_episodes(episodes(lengths)[first:])
+    source = penstock.formats.MemorySource.from_episodes(episodes(lengths))
     wanted = penstock.EpisodeDataset(source).apply(transform)
-    lo, hi = replay.anchors
-    assert len(replay) == hi - lo == len(wanted) > 0
-    assert_equal(replay.take(np.arange(lo, hi)), wanted[:])
+    lo, hi = run_of(replay).anchors
+    assert hi == len(wanted)
+    assert (lo > 0) == (capacity == 40)
+    assert_equal(take(replay, np.arange(lo, hi)), wanted[lo:hi])
+
+
+@pytest.mark.parametrize("options", [{"pad_before": 1}, {"past": 2, "pad_after": 3}, {"frame_skip": 2}])
+def test_windows_that_a_replay_cannot_gather_are_refused(options: dict[str, int]) -> None:
+    replay = penstock.Replay(None, 100, samples=penstock.transforms.Windows(4, pad="zero", **options))
+    with pytest.raises(penstock.errors.ArgumentError, match="past of pad_before"):
+        replay.write(episode(0, 9))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
@@ -51,7 +60,7 @@ def test_samples_are_those_of_a_planned_dataset(transform: SampleTransform, capa
 def test_n_steps_and_stacks_equal_a_plain_loop(n: int, stack: int) -> None:
     lengths = [1, 2, 3, 4, 7, 9]
     replay = filled(penstock.Replay(None, 1000, samples=penstock.replay.Transitions(n, 0.5, stack)), lengths)
-    batch = replay.take(np.arange(*replay.anchors))
+    batch = take(replay, np.arange(*run_of(replay).anchors))
     i = 0
     for number, steps in enumerate(lengths):
         columns = episode(number, steps).columns
@@ -97,7 +106,7 @@ def test_sums_are_floats_and_end_at_a_termination_inside_an_episode(n: int, stor
     for each in (data, vectors):
         replay = penstock.Replay(None, 100, samples=penstock.replay.Transitions(n, 0.5))
         replay.write_all(each)
-        batches.append(replay.take(np.arange(steps)))
+        batches.append(take(replay, np.arange(steps)))
     for batch, own in zip(batches, (batches[0]["rewards"], batches[1]["rewards"][:, 0]), strict=True):
         assert own.dtype == summed
         np.testing.assert_allclose(own, sums, rtol=1e-6)
@@ -116,11 +125,11 @@ def test_sums_are_floats_and_end_at_a_termination_inside_an_episode(n: int, stor
 
 def test_the_last_observation_of_a_truncated_episode_is_its_own() -> None:
     replay = filled(penstock.Replay(None, 100), [2, 2])
-    batch = replay.take([1])
+    batch = take(replay, [1])
     assert batch["next_observations"][0, 0] == 2.0
     assert batch["terminations"][0]
     assert not batch["truncations"][0]
-    batch = replay.take([3])
+    batch = take(replay, [3])
     assert batch["next_observations"][0, 0] == 1002.0
     assert batch["truncations"][0]
     assert not batch["terminations"][0]

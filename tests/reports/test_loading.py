@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from itertools import islice
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from torch.utils.data import DataLoader
 
 from penstock.data import MapDataset, from_arrays
 from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
-from penstock.loading.torch import TorchStream
 from tests.reports.reported import report
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own use of PyTorch
@@ -42,10 +38,9 @@ def saved(loader: Any) -> Any:
 @report("starVLA/starVLA#470", "kept workers do not repeat the samples of the first epoch")
 @report("pytorch/pytorch#30599", "the number of workers does not change the batches of an epoch")
 def test_kept_workers_have_the_epochs_of_the_main_process():
-    stream = TorchStream(dataset(), 10)
-    kept = DataLoader(stream, batch_size=None, num_workers=2, persistent_workers=True)
+    kept = dataset().loader(10, output="torch").data_loader(num_workers=2, persistent_workers=True)
     found = [rows(kept), rows(kept)]
-    stream.set_epoch(4)
+    kept.sampler.set_epoch(4)
     assert [*found, rows(kept)] == [epoch(0), epoch(1), epoch(4)]
 
 
@@ -54,7 +49,8 @@ def test_epochs_after_a_restored_one_are_whole():
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     def loader() -> Any:
-        return StatefulDataLoader(TorchStream(dataset(), 10), batch_size=None, num_workers=2, persistent_workers=True)
+        whole = dataset().loader(10, output="torch")
+        return whole.data_loader(StatefulDataLoader, num_workers=2, persistent_workers=True)
 
     first = loader()
     seen = rows(first)
@@ -68,21 +64,19 @@ def test_epochs_after_a_restored_one_are_whole():
 
 @report("huggingface/accelerate#4199", "a loader that has the share of a rank is not split again in silence")
 @report("huggingface/accelerate#4195", "a trainer that counts from 0 does not replace the epoch of a restored state")
-def test_accelerate_meets_shares_and_restored_states(monkeypatch):
-    first = TorchStream(dataset(), 10)
+def test_accelerate_meets_shares_and_restored_states():
+    first = dataset().loader(10, output="torch")
     rows(first)
     rows(islice(first, 2))
-    stream = TorchStream(dataset(), 10)
-    stream.load_state_dict(first.state_dict())
+    again = dataset().loader(10, output="torch")
+    again.load_state_dict(first.state_dict())
+    prepared = again.data_loader()
     with pytest.raises(StateError, match=r"expected set_epoch\(1\)"):
-        stream.set_epoch(0)
-    stream.set_epoch(1)
-    assert rows(stream) == epoch(1)[20:]
-    share = TorchStream(dataset(), 10, rank=0, world=2)
-    state = SimpleNamespace(GradientState=lambda: SimpleNamespace(active_dataloader=SimpleNamespace(dataset=share)))
-    monkeypatch.setitem(sys.modules, "accelerate.state", state)
-    with pytest.raises(PlanError, match="which would leave samples out"):
-        iter(share)
+        prepared.sampler.set_epoch(0)
+    prepared.sampler.set_epoch(1)
+    assert rows(prepared) == epoch(1)[20:]
+    with pytest.raises(PlanError, match="share of rank 0 of 2; give the loader rank=0, world=1"):
+        dataset().loader(10, output="torch", rank=0, world=2).data_loader()
 
 
 @report(
@@ -91,14 +85,13 @@ def test_accelerate_meets_shares_and_restored_states(monkeypatch):
 @report("meta-pytorch/data#1548", "asking for the state before loading another one does not fix the position")
 @report("mosaicml/streaming#437", "a state in mid-epoch is continued, and not the epoch from its start")
 @report("KempnerInstitute/KempnerForge#57", "a second resume within an epoch keeps the order")
-@pytest.mark.parametrize("make", [lambda: dataset().loader(10), lambda: TorchStream(dataset(), 10)])
-def test_states_are_continued_as_often_as_they_are_loaded(make):
+def test_states_are_continued_as_often_as_they_are_loaded():
     seen: list[int] = []
-    loader = make()
+    loader = dataset().loader(10)
     for batches in (1, 2, 1, 2):
         seen += rows(islice(loader, batches))
         state = saved(loader)
-        loader = make()
+        loader = dataset().loader(10)
         iterator = iter(loader)
         assert saved(loader)["position"] == 0
         loader.load_state_dict(state)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import penstock
+from tests.replay.runs import take
 from tests.reports.reported import report
 
 
@@ -64,8 +65,8 @@ def test_samples_of_a_full_buffer_are_of_one_episode(capacity: int, sampler: Any
 @pytest.mark.parametrize("n", [1, 2, 3, 10])
 def test_time_limits_end_sums_and_bootstrap(n: int) -> None:
     lengths = [5, 2, 7]
-    batch = filled(numbered(lengths, truncated=True), 100, penstock.replay.Transitions(n_step=n, gamma=0.5)).take(
-        range(14)
+    batch = take(
+        filled(numbered(lengths, truncated=True), 100, penstock.replay.Transitions(n_step=n, gamma=0.5)), range(14)
     )
     i = 0
     for episode, length in enumerate(lengths):
@@ -89,7 +90,7 @@ def test_time_limits_end_sums_and_bootstrap(n: int) -> None:
 @report("ray-project/ray#18358", "observations of n steps are not shifted")
 @pytest.mark.parametrize("n", [2, 3, 10])
 def test_terminations_within_n_steps(n: int) -> None:
-    batch = filled(numbered([5, 4]), 10_000, penstock.replay.Transitions(n_step=n, gamma=0.9)).take(range(9))
+    batch = take(filled(numbered([5, 4]), 10_000, penstock.replay.Transitions(n_step=n, gamma=0.9)), range(9))
     for i, (episode, t, length) in enumerate([(0, t, 5) for t in range(5)] + [(1, t, 4) for t in range(4)]):
         end = min(t + n, length)
         assert batch["observations"][i] == batch["actions"][i] == 1000 * episode + t
@@ -170,7 +171,7 @@ def test_completions_that_cannot_be_used() -> None:
     batch = replay.sample(4)
     assert batch["returns"].tolist() == [1, 0, 1, 0]
     np.testing.assert_allclose(batch["advantages"], [0.7071, -0.7071] * 2, rtol=1e-3)
-    assert not replay.may_sample(2)
+    assert not replay.refresh().may_sample(2)
 
 
 @report("NVIDIA-NeMo/RL#4013", "a group is the completions of one prompt that was given, not of equal tokens")

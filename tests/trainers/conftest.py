@@ -12,4 +12,4 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "trainers"))
 
 def pytest_configure(config: pytest.Config) -> None:
     """Warnings of the frameworks are no errors."""
-    config.addinivalue_line("filterwarnings", "default")
+    config.addinivalue_line("filterwarnings", "ignore")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import multiprocessing
 import os
 import tempfile
+import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
@@ -26,21 +29,36 @@ def on_ranks(world: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         pipes = [context.Pipe(duplex=False) for _ in range(world)]
         processes = [
-            context.Process(target=_rank, args=(rank, world, folder, there, function, args), daemon=True)
+            context.Process(
+                target=_rank,
+                args=(rank, world, folder, there, function, args),
+            )
             for rank, (_, there) in enumerate(pipes)
         ]
         for process, (_, there) in zip(processes, pipes, strict=True):
             process.start()
             there.close()
         try:
-            found = [_received(here) for here, _ in pipes]
+            return [_received(here) for here, _ in pipes]
         except BaseException:
             for process in processes:  # the others wait for the one that failed
                 process.kill()
             raise
-        for process in processes:
-            process.join()
-        return found
+        finally:
+            for process in processes:
+                process.join()
+
+
+def trained(module: str, *args: Any, **options: Any) -> tuple[dict[str, Any], list[list[int]]]:
+    """Call `train` of a program in `examples/trainers`; return the parameters as arrays, and the samples of batches."""
+    model, seen = importlib.import_module(module).train(*args, **options)
+    parameters = model if isinstance(model, dict) else model.state_dict()
+    return {name: value.detach().numpy().copy() for name, value in parameters.items()}, seen
+
+
+def on_two_ranks(module: str, *args: Any, **options: Any) -> list[tuple[dict[str, Any], list[list[int]]]]:
+    """Call `trained` on two ranks."""
+    return on_ranks(2, functools.partial(trained, module, *args, **options))
 
 
 def _received(here: Connection) -> Any:
@@ -68,7 +86,7 @@ def _rank(
     try:
         there.send(function(*args))
     except BaseException as error:  # noqa: BLE001  # the caller raises it
-        error.add_note(f"on rank {rank} of {world}")
+        error.add_note(f"on rank {rank} of {world}:\n{traceback.format_exc()}")
         try:
             there.send(error)
         except Exception:  # noqa: BLE001  # not every error pickles

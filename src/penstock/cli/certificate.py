@@ -24,7 +24,7 @@ from penstock.data.open import open
 from penstock.errors import ArgumentError
 
 STYLES = {
-    **{"equal": "green", "changed": "cyan", "dropped": "cyan"},
+    **{"equal": "green", "changed": "cyan", "computed": "cyan", "dropped": "cyan"},
     **{"lossy": "yellow", "filled": "yellow", "left out": "red", "different": "red"},
 }
 
@@ -116,6 +116,8 @@ def render(stored: Certificate, wrong: list[str] | None) -> RenderableType:
     for note in stored.notes:
         table.add_row(Text(note.what), "", Text(note.level), Text(note.message))
     parts: list[RenderableType] = [title, Fitted(table)]
+    for function in stored.functions:
+        parts.append(Text(f"function {function['name']}, digest {function['digest']}, seed {function['seed']}"))
     if wrong is not None:
         lines = [Text(line, style="red") for line in wrong] or [Text("verified: nothing changed since", style="green")]
         parts += lines

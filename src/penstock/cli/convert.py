@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
@@ -33,11 +34,13 @@ from penstock.cli.show import Json, print_json, size
 from penstock.conversion.convert import ConversionReport
 from penstock.conversion.convert import convert as convert_data
 from penstock.core.text import counted
-from penstock.data.dataset import EpisodeDataset
+from penstock.data.chosen import ChosenDataset
+from penstock.data.dataset import EpisodeDataset, mapped_episodes
+from penstock.data.episode_map import EpisodeMap
 from penstock.errors import DataError
 from penstock.locations.location import output_place
 
-STYLES = {"adapted": "cyan", "inferred": "cyan", "filled": "yellow", "left out": "red"}
+STYLES = {"adapted": "cyan", "inferred": "cyan", "computed": "cyan", "filled": "yellow", "left out": "red"}
 SAID = {"converted": "converted", "resumed": "went on from episode {at}", "complete": "was complete before"}
 
 
@@ -101,7 +104,6 @@ def convert(
     dataset = chosen_dataset(
         location, opening, source, read_options, episodes, where, curation=curation, shuffle=shuffle, seed=seed
     )
-    writer_options = pairs(option, "--option")
     rules: dict[str, Any] = {
         "drop": drop or [],
         "rename": {key: str(value) for key, value in pairs(rename, "--rename").items()},
@@ -109,33 +111,68 @@ def convert(
         "certificate": certificate,
         "require": require,
     }
-    place = output_place(out)
+    target = NewDataset(out, format, pairs(option, "--option"), write_options, rules, overwrite, allow_empty)
+    write_new(dataset, target, work, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class NewDataset:
+    """A new dataset that a command writes: place, format and rules."""
+
+    out: str
+    format: str | None
+    writer: dict[str, Any]
+    storage_options: dict[str, Any]
+    rules: dict[str, Any]
+    overwrite: bool = False
+    allow_empty: bool = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Return arguments of the operation `convert`."""
+        place = output_place(self.out)
+        target = {
+            "out": str(place.absolute()) if isinstance(place, Path) else self.out,
+            "target": {"storage_options": self.storage_options},
+            "to": self.format,
+            "writer": self.writer,
+        }
+        return {**target, **self.rules}
+
+
+def write_new(
+    dataset: ChosenDataset,
+    target: NewDataset,
+    work: WorkOptions,
+    *,
+    as_json: bool,
+    function: dict[str, Any] | None = None,
+) -> None:
+    """Write chosen episodes, changed by a function if there is one, to a new dataset, and show the report."""
+    place = output_place(target.out)
     shown = {"json": as_json, "out": str(place)}
     if work.wanted:
-        if overwrite or allow_empty:
+        if target.overwrite or target.allow_empty:
             raise DataError("expected neither --overwrite nor --allow-empty in parts, got one of them")
-        target = {
-            "out": str(place.absolute()) if isinstance(place, Path) else out,
-            "target": {"storage_options": write_options},
-            "to": format,
-            "writer": writer_options,
-        }
-        show_in_parts("convert", {**dataset.arguments(), **target, **rules, "show": shown}, work, quiet=as_json)
+        mapped = {} if function is None else {"map": function}
+        arguments = {**dataset.arguments(), **target.arguments(), **mapped, "show": shown}
+        show_in_parts("convert", arguments, work, quiet=as_json)
         return
-    _, source_data = opened(location, opening, source, read_options)
-    with source_data, _progress(quiet=as_json) as progress:
-        data = dataset.choose(source_data)
+    opening = [f"{key}={json.dumps(value)}" for key, value in dataset.options.items()]
+    _, source = opened(dataset.location, opening, dataset.format, dataset.storage_options)
+    with source, _progress(quiet=as_json) as progress:
+        data = dataset.choose(source)
+        data = data if function is None else mapped_episodes(data, EpisodeMap.of_entries(function))
         report = convert_data(
             data,
-            out,
-            format=format,
-            options=writer_options,
-            **rules,
-            overwrite=overwrite,
-            allow_empty=allow_empty,
+            target.out,
+            format=target.format,
+            options=target.writer,
+            **target.rules,
+            overwrite=target.overwrite,
+            allow_empty=target.allow_empty,
             on_episode=_advance(progress, data, str(place)),
             on_verified=_advance_verified(progress, data),
-            storage_options=write_options,
+            storage_options=target.storage_options,
         )
     present(report, {"show": shown})
 

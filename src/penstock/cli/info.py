@@ -19,6 +19,7 @@ from penstock.cli.catalogue import render as render_catalogue
 from penstock.cli.fitted import Fitted
 from penstock.cli.options import From, In, Opening, Storage, opened, pairs
 from penstock.cli.show import Json, plain, print_json, size, sparkline, spread
+from penstock.cli.sketched import sketch_table
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.damage import collected_damage
 from penstock.core.selection import Selection
@@ -28,6 +29,7 @@ from penstock.errors import PenstockError, UnknownFormatError
 from penstock.formats.base.format import named, recognise
 from penstock.formats.base.source import Source
 from penstock.formats.demos.format import FormatOfKinds
+from penstock.formats.mapping.sketch import Sketch
 
 BLOCK = 1 << 20  # rewards are read so many rows at a time
 METADATA_WIDTH = 300
@@ -55,8 +57,13 @@ def info(
             Console().print(render_catalogue(rows))
         return
     stores = pairs(storage, "--storage")
-    with collected_damage():  # the account has a table, which also says what is unfinished
-        located, dataset = opened(location, opening, source, stores, allow_unfinished=True)
+    try:
+        with collected_damage():  # the account has a table, which also says what is unfinished
+            located, dataset = opened(location, opening, source, stores, allow_unfinished=True)
+    except UnknownFormatError:
+        if Path(location).exists() and not as_json and (sketch := Sketch.of(Path(location))).looks:
+            Console().print(sketch_table(sketch))
+        raise
     with dataset:
         lengths, returns = np.diff(dataset.offsets), episode_returns(dataset)
         summary = summarise(located, dataset, lengths, returns)

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.cli.options import nbytes, pairs
 from penstock.cli.show import print_json
 from penstock.core.text import counted
-from penstock.errors import DataError, WorkerError
-from penstock.files.user_cache import user_cache
-from penstock.jobs.coordinator import OnJob, ResultFolder, failures_of, finish_work, missing_jobs, run_work
+from penstock.errors import DataError
+from penstock.jobs.coordinator import ResultFolder
+from penstock.jobs.in_parts import finished, in_parts, result_folder
 from penstock.jobs.runners import JobResources, Runner, runner_of
 from penstock.jobs.work_plan import WorkPlan
 
@@ -151,9 +149,8 @@ def run_in_parts(
     when the block has ended, so that a command that is killed before it has shown the result can show it again.
     """
     work = options.make_plan(operation, arguments)
-    place = folder or user_cache("work") / work.digest[:32]
-    finished = work.opened().finished() if missing_jobs(work, place) else None
-    if finished is None and options.plan is not None:
+    place = folder or result_folder(work)
+    if options.plan is not None and finished(work, place) is None:
         options.plan.parent.mkdir(parents=True, exist_ok=True)
         work.write(options.plan)
         if (results := ResultFolder(results_of(options.plan), work)).exit_code is not None:
@@ -166,31 +163,9 @@ def run_in_parts(
                 f"for each I below N, then: penstock work {options.plan} --finish"
             )
         raise typer.Exit
-    if finished is None:
-        with progress_bar(operation, quiet=quiet) as advance:
-            report = run_work(work, place, options.make_runner(), max_failures=options.max_failures, on_job=advance)
-        if report.failures:
-            raise WorkerError(f"{failures_of(work, report.failures)}; the same command runs these again")
-    with removed_afterwards(ResultFolder(place, work)):
-        yield finish_work(work, place) if finished is None else finished
-
-
-@contextmanager
-def removed_afterwards(results: ResultFolder) -> Generator[None]:
-    """Remove results when the block has shown them. If it could not, because of a full disk for example, they stay."""
-    try:
-        yield
-    except typer.Exit:  # the result was shown
-        results.remove()
-        raise
-    results.remove()
-
-
-@contextmanager
-def progress_bar(what: str, *, quiet: bool) -> Generator[OnJob]:
-    """One bar for all workers. Gives the function to call with the jobs that are done, and their number."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as progress:
-        bar = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(bar, completed=done, total=total)
+    with in_parts(work, place, options.make_runner(), max_failures=options.max_failures, quiet=quiet) as result:
+        try:
+            yield result
+        except typer.Exit:  # the result was shown
+            ResultFolder(place, work).remove()
+            raise

@@ -28,6 +28,7 @@ COMMANDS = {
         "penstock.cli.convert:convert",
         "Convert a dataset to another format; lists data that the target cannot store.",
     ),
+    "map": ("penstock.cli.map:map_episodes", "Change every episode by a function of yours, and write a new dataset."),
     "certificate": (
         "penstock.cli.certificate:certificate",
         "Show what a conversion kept, changed and left out; --verify compares again.",
@@ -61,9 +62,13 @@ COMMANDS = {
         "penstock.cli.record:record",
         "Record episodes of an environment into a new dataset, or add them to one.",
     ),
+    "adopt": (
+        "penstock.cli.adopt:adopt",
+        "Guess and write the mapping that makes your files a dataset.",
+    ),
     "formats": ("penstock.cli.formats:formats", "List the formats, and whether each can write, append and check."),
     "why": ("penstock.cli.why:why", "Show the episodes, files and rows of a batch, from its ticket."),
-    "uses": ("penstock.cli.uses:uses", "Show the batches that had an episode, and those that will have it."),
+    "uses": ("penstock.cli.uses:uses", "Show the batches that had an episode, and later ones that will."),
     "warmup": ("penstock.cli.warmup:warmup", "Compile all kernels now, so that first calls are fast."),
 }
 

@@ -1,4 +1,4 @@
-"""`penstock uses`: show the batches that had an episode, and those that will have it."""
+"""`penstock uses`: show the batches that had an episode, and later ones that will."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ def uses(
     until: Annotated[int | None, typer.Option(help="Position after the last one to look at.", min=0)] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the batches that had some episodes so far, and those that will have them.
+    """Show the batches that had some episodes so far, and the ones that will.
 
     Without --state, no batch was given yet. The rows are planned. No data are read, except to build the loader.
 
     Example: penstock uses train.py:loader 17 --state state.json
     """
-    found = find_plan(loader)
+    resumed = find_plan(loader)
     if state is not None:
         try:
             saved = json.loads(state.read_text("utf-8"))
         except ValueError as error:
             raise StateError(f"expected a state_dict as JSON in {state}, got something else: {error}") from error
-        found.load_state_dict(saved)
-    told = found.uses(episodes, source, since=since, until=until)
+        resumed.load_state_dict(saved)
+    answer = resumed.uses(episodes, source, since=since, until=until)
     if as_json:
-        columns = {name: told.table[name].tolist() for name in told.table}
-        tickets = [None if ticket is None else str(ticket) for ticket in told.tickets]
+        columns = {name: answer.table[name].tolist() for name in answer.table}
+        tickets = [None if ticket is None else str(ticket) for ticket in answer.tickets]
         lines = [
             {**dict(zip(columns, line, strict=True)), "ticket": ticket}
             for line, ticket in zip(zip(*columns.values(), strict=True), tickets, strict=True)
         ]
-        about = {"source": told.source, "name": told.name, "episodes": told.episodes}
-        print_json({**about, "position": told.position, "until": told.until, "samples": lines})
+        about = {"source": answer.source, "name": answer.name, "episodes": answer.episodes}
+        print_json({**about, "position": answer.position, "until": answer.until, "samples": lines})
     else:
-        Console().print(Fitted(told.__rich__()))
+        Console().print(Fitted(answer.__rich__()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +27,7 @@ from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Array, Ragged
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset, selection_of
+from penstock.data.mapped import mappings_of, stored_source
 from penstock.errors import FormatError
 from penstock.files import write_atomic
 from penstock.files.remote import read_text
@@ -34,7 +35,7 @@ from penstock.formats.base.source import Source
 from penstock.locations.location import Url, output_place
 from penstock.locations.mirror import mirror
 
-Status = Literal["equal", "changed", "lossy", "filled", "dropped", "left out", "different"]
+Status = Literal["equal", "changed", "lossy", "filled", "computed", "dropped", "left out", "different"]
 
 SUFFIX = ".certificate.json"
 VERSION = 1
@@ -48,8 +49,9 @@ class ColumnCertificate:
         column: Path in the target, or in the source if it was left out.
         origin: Path in the source. None if the column was filled in or computed of several columns.
         status: `"equal"`: bit for bit. `"changed"`: equal after the change in `change`. `"lossy"`: pictures that were
-            compressed with loss. `"filled"`: values that the source lacks. `"dropped"`: left out as asked for. `"left
-            out"`: not in the target. `"different"`: the target does not have the values that it should have.
+            compressed with loss. `"filled"`: values that the source lacks. `"computed"`: values of a function.
+            `"dropped"`: left out as asked for. `"left out"`: not in the target. `"different"`: the target does not have
+            the values that it should have.
         change: Explanation.
         source: Digests of the source's values, or None.
         target: Digests of the target's values, or None.
@@ -110,6 +112,8 @@ class Certificate:
         columns: A certificate for each column of the target, and for each that was left out.
         notes: Differences of spaces and metadata.
         version: Version of penstock.
+        functions: Name, digest and seed of each function that changed the episodes. The default is none.
+        left_out: Numbers in the source of the episodes that these functions left out. The default is none.
 
     Example:
         >>> import penstock, tempfile
@@ -125,6 +129,8 @@ class Certificate:
     columns: tuple[ColumnCertificate, ...]
     notes: tuple[Note, ...]
     version: str
+    functions: tuple[Mapping[str, Any], ...] = ()
+    left_out: tuple[int, ...] = ()
 
     @property
     def lossless(self) -> bool:
@@ -146,6 +152,7 @@ class Certificate:
             "lossless": self.lossless,
             "columns": [column.to_json() for column in self.columns],
             "notes": [[note.level, note.what, note.message] for note in self.notes],
+            **({"functions": list(self.functions), "left_out": list(self.left_out)} if self.functions else {}),
         }
 
     @classmethod
@@ -168,7 +175,8 @@ class Certificate:
                 raise FormatError(f"expected a certificate of version {VERSION}, got another file", path=path)
             columns = tuple(ColumnCertificate.from_json(column) for column in data["columns"])
             notes = tuple(Note(*note) for note in data["notes"])
-            return cls(data["source"], data["target"], columns, notes, data["penstock"])
+            functions, left_out = tuple(data.get("functions", ())), tuple(data.get("left_out", ()))
+            return cls(data["source"], data["target"], columns, notes, data["penstock"], functions, left_out)
         except FileNotFoundError:
             raise FileNotFoundError(
                 f"no certificate at {path}: the conversion did not finish, or was done without one"
@@ -201,9 +209,11 @@ class _Column:
     """Comparison of one column of the target with what it should be, episode by episode."""
 
     def __init__(self, column: str, origin: str | None, level: str, change: str) -> None:
+        self.is_computed = level == "computed"
         self._column = column
         self._origin = origin
-        self._status: Status = "filled" if level == "filled" else "changed" if change else "equal"
+        made: dict[str, Status] = {"filled": "filled", "computed": "computed"}
+        self._status: Status = made.get(level, "changed" if change else "equal")
         self._change = change
         self._source = bytearray()
         self._target = bytearray()
@@ -222,13 +232,18 @@ class _Column:
         if isinstance(expected, Ragged) or isinstance(read, Ragged) or expected.shape != read.shape:
             self._different = self._different or f"episode {episode}: {_shape(expected)} became {_shape(read)}"
         elif expected.dtype != read.dtype and np.array_equal(expected.astype(read.dtype), read, equal_nan=_nan(read)):
-            self._status, self._change = "changed", self._change or f"{read.dtype}, from {expected.dtype}"
+            self._alter("changed", f"{read.dtype}, from {expected.dtype}")
         elif expected.dtype == read.dtype == np.uint8 and _is_frame(expected.shape[1:]):
-            self._status, self._change = "lossy", self._change or "pictures were compressed with loss"
+            self._alter("lossy", "pictures were compressed with loss")
             self._psnr = min(self._psnr, psnr(expected, read))
             self._ssim = min(self._ssim, ssim(_frames(expected), _frames(read)))
         else:
             self._different = self._different or f"episode {episode}: values differ"
+
+    def _alter(self, status: Status, change: str) -> None:
+        """Note how the values of the target differ. Those of a function stay computed ones unless loss is added."""
+        if status != "changed" or not self.is_computed:
+            self._status, self._change = status, self._change or change
 
     def state(self) -> dict[str, Any]:
         """The comparison so far, as plain values."""
@@ -272,14 +287,11 @@ def certify(
     on_episode: Callable[[int], object] | None = None,
 ) -> Certificate:
     """Compare a target with its source."""
-    if len(target) != len(data) or target.steps != data.total_steps:
-        raise FormatError(
-            f"expected {counted(len(data), 'episode')} of {counted(data.total_steps, 'step')} in the target, got "
-            f"{counted(len(target), 'episode')} of {counted(target.steps, 'step')}",
-            path=target.location,
-        )
     comparison = Comparison(data, target, draft, notes)
+    if not mappings_of(data.source):
+        comparison.check_size(target)  # before anything is read
     comparison.compare(target.episodes(), 0, len(data), on_episode)
+    comparison.check_size(target)
     return comparison.certificate(target, notes)
 
 
@@ -289,6 +301,7 @@ class Comparison:
     def __init__(self, data: EpisodeDataset, target: Source, draft: Draft, notes: Sequence[Note]) -> None:
         self._data = data
         self._draft = draft
+        self._left_out: list[int] = []  # places among the chosen episodes
         self._missing = [path for path in draft.fields if path not in target.spec]
         self._columns = {path: _column(path, draft, notes) for path in draft.fields if path not in self._missing}
 
@@ -296,24 +309,46 @@ class Comparison:
         self, written: Iterable[Episode], first: int, last: int, on_episode: Callable[[int], object] | None = None
     ) -> None:
         """Compare chosen episodes with what was written of them."""
-        data, draft = self._data, self._draft
-        pairs = zip(selection_of(data).read(range(first, last)), written, strict=True)
+        draft = self._draft
+        pairs = zip(self._kept(range(first, last)), written, strict=True)
         for number, (before, after) in enumerate(pairs, first):
             expected = draft.of(before.columns, len(before))
             for path, column in self._columns.items():
-                origin = draft.origins.get(path, path)
-                column.add(number, before.columns.get(origin), expected[path], after.columns[path])
+                stored = None if column.is_computed else before.columns.get(draft.origins.get(path, path))
+                column.add(number, stored, expected[path], after.columns[path])
             if on_episode is not None:
                 on_episode(number + 1)
 
+    def _kept(self, chosen: range) -> Iterator[Episode]:
+        """The episodes of the source that its function, if there is one, does not leave out."""
+        for position, episode in zip(chosen, selection_of(self._data).read_mapped(chosen), strict=True):
+            if episode is None:
+                self._left_out.append(position)
+            else:
+                yield episode
+
+    def check_size(self, target: Source) -> None:
+        """Raise `FormatError` if a target does not have the episodes and steps that it should have."""
+        data = self._data
+        episodes = len(data) - len(self._left_out)
+        steps = data.total_steps - int(data.episodes.length[self._left_out].sum())
+        if len(target) != episodes or target.steps != steps:
+            raise FormatError(
+                f"expected {counted(episodes, 'episode')} of {counted(steps, 'step')} in the target, got "
+                f"{counted(len(target), 'episode')} of {counted(target.steps, 'step')}",
+                path=target.location,
+            )
+
     def state(self) -> dict[str, Any]:
         """Return what was compared, as plain values."""
-        return {path: column.state() for path, column in self._columns.items()}
+        columns = {path: column.state() for path, column in self._columns.items()}
+        return {"columns": columns, "left_out": self._left_out}
 
     def add(self, state: Mapping[str, Any]) -> None:
         """Add what another comparison compared, of the episodes that follow."""
+        self._left_out += state["left_out"]
         for path, column in self._columns.items():
-            column.extend(state[path])
+            column.extend(state["columns"][path])
 
     def certificate(self, target: Source, notes: Sequence[Note]) -> Certificate:
         """Return the certificate of the episodes that were compared."""
@@ -326,24 +361,29 @@ class Comparison:
         ]
         certificates = [column.certificate() for column in self._columns.values()]
         known = {column.column for column in (*certificates, *left_out)}
+        numbers = data.episodes.index[self._left_out].tolist()
         return Certificate(
-            _identity(data.source, len(data), data.total_steps),
+            _identity(stored_source(data.source), len(data), data.total_steps),
             _identity(target, len(target), target.steps),
             (*certificates, *lost, *left_out),
             tuple(note for note in notes if note.what not in known),
             version("penstock"),
+            tuple(mapping.to_json() for mapping in mappings_of(data.source)),
+            tuple(numbers),
         )
 
 
 def _column(path: str, draft: Draft, notes: Sequence[Note]) -> _Column:
     origin = draft.origins.get(path, path)
-    about = [note for note in notes if note.what in (path, origin) and note.level in ("adapted", "filled")]
-    known = next((note for note in about if note.level == "filled"), about[0] if about else None)
+    levels = ("adapted", "filled", "computed")
+    about = [note for note in notes if note.what in (path, origin) and note.level in levels]
+    made = (note for level in levels[:0:-1] for note in about if note.level == level)
+    known = next(made, about[0] if about else None)
     level = "" if known is None else known.level
     change = "" if known is None else known.message
     if level == "adapted" and change == f"renamed to {path}":
         level = ""
-    return _Column(path, origin if level != "filled" else None, level, change)
+    return _Column(path, origin if level not in levels[1:] else None, level, change)
 
 
 def _identity(source: Source, episodes: int, steps: int) -> dict[str, Any]:

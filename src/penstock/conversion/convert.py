@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from penstock.conversion.job import (
 )
 from penstock.conversion.mark import check_apart, found_at, locked, remove
 from penstock.core.arrays import IntArray
-from penstock.data.dataset import EpisodeDataset
+from penstock.data.dataset import EpisodeDataset, selection_of
 from penstock.data.open import open
 from penstock.errors import ArgumentError, DataError, FormatError
 from penstock.files import sweep
@@ -36,6 +37,9 @@ from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Writer
 from penstock.locations.location import LocationLike, Place, Url, has_url, output_place
 from penstock.locations.upload import uploading
+
+IN_PARTS = "penstock.jobs.in_parts:convert_in_parts"
+"""What converts in parts. It is above this package, because it runs many kinds of work, so it is found by its name."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class ConversionReport:
     resumed_at: int
     notes: tuple[Note, ...]
     certificate: Certificate | None = None
+    left_out: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; of the certificate, whether the conversion was lossless."""
@@ -63,6 +68,7 @@ class ConversionReport:
             "bytes": self.bytes,
             "resumed_at": self.resumed_at,
             "notes": [vars(note) for note in self.notes],
+            "left_out": list(self.left_out),
             "lossless": None if self.certificate is None else self.certificate.lossless,
         }
 
@@ -83,6 +89,8 @@ def convert(
     on_episode: OnEpisode | None = None,
     on_verified: Callable[[int], object] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    jobs: int | None = None,
+    runner: object = None,
 ) -> ConversionReport:
     """Convert a dataset to another format. The report lists every difference.
 
@@ -114,12 +122,17 @@ def convert(
             None.
         on_verified: Called with the number of compared episodes after each. The default is None.
         storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
+        jobs: How many parts at a time, on processes of this machine, as for `penstock convert --jobs`; each opens the
+            source itself. The default is None: one run in this process, or with `runner` its own default.
+        runner: Where the parts run: `"processes"`, `"threads"`, `"ray"`, or a `Runner` of `penstock.jobs`, which has
+            the resources of a part. The default is None: with `jobs`, processes.
 
     Returns:
         Status, totals, notes and the certificate.
 
     Raises:
-        ArgumentError: There are `storage_options`, and neither `source` nor `out` is a URL.
+        ArgumentError: There are `storage_options`, and neither `source` nor `out` is a URL. Or an argument does not go
+            with parts.
         FileExistsError: Other data exists at `out`.
         StateError: `out` is the target of another conversion.
         DataError: The source has no episodes, or the target cannot store a value or lacks needed data, or does not have
@@ -127,6 +140,7 @@ def convert(
         SpecError: The target cannot store a column.
         LockedError: Another conversion to `out` is running.
         RemoteError: The store at a URL does not answer or refuses access.
+        WorkerError: Parts failed. The message has their episodes and errors; called again, they run again.
 
     Example:
         >>> import numpy as np, penstock, tempfile
@@ -143,6 +157,14 @@ def convert(
     check_options(target, target_options)
     with ExitStack() as opened:
         data = _episodes(source, place, opened, storage_options)
+        if jobs is not None or runner is not None:
+            if overwrite or allow_empty or on_episode is not None or on_verified is not None:
+                wrong = "overwrite, allow_empty, on_episode or on_verified"
+                raise ArgumentError(f"expected parts without {wrong}, got one of them; leave out jobs= and runner=")
+            rules = {"drop": list(drop), "rename": dict(rename or {}), "fill_missing": fill_missing}
+            rules |= {"certificate": certificate, "require": require, "to": format, "writer": target_options}
+            in_parts = pkgutil.resolve_name(IN_PARTS)
+            return in_parts(data, place, rules, dict(storage_options or {}), jobs, runner)
         if not len(data) and not allow_empty:
             raise DataError(
                 f"expected episodes to convert, got none: {data.episodes.reason}; allow_empty=True allows that"
@@ -156,16 +178,14 @@ def convert(
         check_apart(source, data.source, path)
         if overwrite:
             remove(path, entry, target)
-        writer, done = _begin(job, path, entry, target_options)
-        if done < len(data):
+        writer, tally = _begin(job, path, entry, target_options)
+        if tally.position < len(data):
             path_of(path).unlink(missing_ok=True)  # of an earlier, shorter or other state
         with writer, locked(path):
-            if done < len(data):
-                UnfinishedWork("conversion", len(data)).begin(path)
-            report = _run(job, path, entry, writer, done, on_episode)
+            report = _run(job, path, entry, writer, tally, on_episode)
         remove_mark(path)
         if certificate:
-            report = replace(report, certificate=_written(job, path, entry, require, on_verified))
+            report = replace(report, certificate=_written(job, report.notes, path, entry, require, on_verified))
     return replace(report, out=str(place)) if isinstance(place, Url) else report
 
 
@@ -186,18 +206,25 @@ def _episodes(
 
 
 def _written(
-    job: ConversionJob, out: Path, entry: Format, require: str | None, on_verified: Callable[[int], object] | None
+    job: ConversionJob,
+    notes: tuple[Note, ...],
+    out: Path,
+    entry: Format,
+    require: str | None,
+    on_verified: Callable[[int], object] | None,
 ) -> Certificate:
     """Compare the target with the source, and write the certificate next to the target."""
     with entry.open(out) as target:
-        proof = certify(job.data, target, job.draft, notes=tuple(job.notes), on_episode=on_verified)
+        proof = certify(job.data, target, job.draft, notes=notes, on_episode=on_verified)
     check_kept(proof, out, lossless=require is not None)
     proof.write(out)
     return proof
 
 
-def _begin(job: ConversionJob, out: Path, entry: Format, options: Mapping[str, Any]) -> tuple[Writer, int]:
-    """The writer of the target, and its number of converted episodes. Raises `StateError` for another conversion."""
+def _begin(
+    job: ConversionJob, out: Path, entry: Format, options: Mapping[str, Any]
+) -> tuple[Writer, ConversionProgress]:
+    """The writer of the target, and the progress of earlier calls. Raises `StateError` for another conversion."""
     sweep(out.parent)  # of conversions that were killed
     unfinished = found_at(out, entry)
     if unfinished is not None and _lengths(out, entry).size == 0:
@@ -206,18 +233,41 @@ def _begin(job: ConversionJob, out: Path, entry: Format, options: Mapping[str, A
         unfinished = None
     if unfinished is None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        return entry.create(out, job.spec, job.metadata, **options), 0
+        return entry.create(out, job.spec, job.metadata, **options), ConversionProgress(0, 0, 0, 0)
     job.mark.check(unfinished, out)
     for folder, _, _ in os.walk(out):
         sweep(folder)  # also where nothing is left to be written
     lengths = _lengths(out, entry)
-    done = len(lengths)
-    expected = job.data.episodes.length[:done]
+    tally = _progress(job, out, lengths)
+    expected = np.delete(job.data.episodes.length[: tally.position], tally.left_out)
     if not np.array_equal(lengths, expected):
         raise FormatError(
-            f"expected the first {done} episodes of the source, got others; start again with overwrite=True", path=out
+            f"expected the first {len(lengths)} episodes of the source, got others; start again with overwrite=True",
+            path=out,
         )
-    return entry.append(out, **{name: options[name] for name in job.target.kept if name in options}), done
+    return entry.append(out, **{name: options[name] for name in job.target.kept if name in options}), tally
+
+
+def _progress(job: ConversionJob, out: Path, lengths: IntArray) -> ConversionProgress:
+    """The progress of earlier calls, given the lengths of the episodes in the target.
+
+    Functions are called again if they left out episodes: the target does not say which.
+    """
+    done, steps = len(lengths), int(lengths.sum())
+    tally = ConversionProgress(done, steps, column_bytes(job.spec, done, steps), done)
+    mark = UnfinishedWork.at(out)
+    complete = mark is None and done < len(job.data)
+    if not job.mappings or not (complete or (mark is not None and mark.has_left_out)):
+        return tally
+    kept, every = 0, range(len(job.data))
+    for position, episode in zip(every, selection_of(job.data).read_mapped(every), strict=True):
+        if kept == done and not complete:
+            break
+        kept += episode is not None
+        tally.position = position + 1
+        if episode is None:
+            tally.left_out.append(position)
+    return tally
 
 
 def _lengths(out: Path, entry: Format) -> IntArray:
@@ -226,13 +276,27 @@ def _lengths(out: Path, entry: Format) -> IntArray:
 
 
 def _run(
-    job: ConversionJob, out: Path, entry: Format, writer: Writer, done: int, on_episode: OnEpisode | None
+    job: ConversionJob,
+    out: Path,
+    entry: Format,
+    writer: Writer,
+    tally: ConversionProgress,
+    on_episode: OnEpisode | None,
 ) -> ConversionReport:
     data = job.data
-    steps = int(data.episodes.length[:done].sum())
-    tally = ConversionProgress(done, steps, column_bytes(job.spec, done, steps))
-    write_episodes(job, writer, tally, len(data), on_episode)
+    done, begun = tally.episodes, tally.position
+    mark = UnfinishedWork("conversion", len(data), bool(tally.left_out))
+    if begun < len(data):
+        mark.begin(out)
+
+    def leave_out(position: int) -> None:
+        if tally.left_out == [position]:  # the first one
+            replace(mark, has_left_out=True).begin(out)
+
+    write_episodes(job, writer, tally, len(data), on_episode, leave_out)
     status: Literal["converted", "resumed", "complete"] = "converted"
     if done:
-        status = "complete" if done == len(data) else "resumed"
-    return ConversionReport(out, entry.name, status, tally.episodes, tally.steps, tally.bytes, done, tuple(job.notes))
+        status = "complete" if begun == len(data) else "resumed"
+    notes = (*job.notes, *job.note_left_out(tally.left_out))
+    totals = (tally.episodes, tally.steps, tally.bytes, done)
+    return ConversionReport(out, entry.name, status, *totals, notes, left_out=job.numbers(tally.left_out))

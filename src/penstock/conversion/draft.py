@@ -17,7 +17,7 @@ from penstock.errors import SpecError
 Columns = Mapping[str, Array]
 Make = Callable[[Columns, int], Array]  # columns of the source and steps of an episode, to a column of the target
 
-Level = Literal["adapted", "inferred", "filled", "left out"]
+Level = Literal["adapted", "inferred", "filled", "computed", "left out"]
 FLAG = Field(np.dtype(np.bool_))
 ASKED = "as asked for"
 

@@ -24,8 +24,11 @@ from penstock.core.spaces import Box, Space
 from penstock.core.spec import Field, Spec
 from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset, selection_of
+from penstock.data.episode_map import EpisodeMap
+from penstock.data.mapped import computed_columns, mappings_of
 from penstock.errors import DataError, SpecError
 from penstock.formats.base.account import CONVERSION
+from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Target, Writer
 
 OnEpisode = Callable[[int, int, int], object]
@@ -41,6 +44,8 @@ STORED_BY_MINARI = frozenset(
         "action_space",
     )
 )
+DIGITS = 16  # of the digest of a function, in notes
+LISTED = 10  # episodes that a note lists
 DISCONTINUOUS = "discontinuous_steps"  # entry that the reader of shards makes
 
 COLORS = (None, "RGB", "GRAY")
@@ -59,22 +64,61 @@ class ConversionJob:
     mark: ConversionMark
     notes: dict[Note, None] = field(default_factory=dict[Note, None])
 
+    @property
+    def mappings(self) -> list[EpisodeMap]:
+        """The functions that change the episodes."""
+        return mappings_of(self.data.source)
+
+    def numbers(self, left_out: Sequence[int]) -> tuple[int, ...]:
+        """Return the numbers in the source of chosen episodes."""
+        return tuple(self.data.episodes.index[list(left_out)].tolist())
+
+    def note_left_out(self, left_out: Sequence[int]) -> list[Note]:
+        """Return a note about the chosen episodes that the functions left out, if there are any."""
+        if not left_out:
+            return []
+        numbers = self.numbers(left_out)
+        names = " and ".join(mapping.name for mapping in self.mappings)
+        more = f" and {len(numbers) - LISTED} others" if len(numbers) > LISTED else ""
+        some = ", ".join(map(str, numbers[:LISTED]))
+        return [Note("left out", "episodes", f"{counted(len(numbers), 'episode')}, by {names}: {some}{more}")]
+
     def episode(self, number: int, episode: Episode) -> Episode:
         """An episode in the form of the target. Raises `DataError` with the number of the source's episode."""
-        metadata, notes = of_episode(episode.metadata, self.target)
+        metadata, notes = of_episode(self._current(episode.metadata), self.target)
         self.notes.update(dict.fromkeys(notes))
         columns = self.draft.of(episode.columns, len(episode))
         return Episode(self.spec, columns, number, metadata)
 
+    def _current(self, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Metadata of an episode, without figures of rewards that a function replaced."""
+        if "rewards" not in computed_columns(self.data.source):
+            return metadata
+        stale = [name for name in metadata if name.startswith("rewards_")]
+        what = [Note("left out", f"episode metadata/{name}", "it is of the former rewards") for name in stale]
+        self.notes.update(dict.fromkeys(what))
+        return {name: value for name, value in metadata.items() if name not in stale}
+
 
 @dataclass
 class ConversionProgress:
-    """Progress of a conversion. Bytes are the size of the columns."""
+    """Progress of a conversion. Bytes are the size of the columns.
+
+    Args:
+        episodes: Number of the next episode of the target.
+        steps: Steps that were written.
+        bytes: Bytes that were written.
+        position: The next chosen episode of the source. It is not `episodes` where a function left episodes out.
+        current: Number of the episode in the source that is written.
+        left_out: Positions of the episodes that a function left out.
+    """
 
     episodes: int
     steps: int
     bytes: int
+    position: int
     current: int = -1
+    left_out: list[int] = field(default_factory=list[int])
 
 
 def conversion_job(
@@ -89,6 +133,7 @@ def conversion_job(
 ) -> ConversionJob:
     """Decide what each column of the target is made of. Arguments are as of `convert`; `answers` as of `Scan`."""
     draft = Draft(data.spec.fields)
+    _note_computed(draft, data.source)
     draft.drop(drop)
     draft.rename(rename)
     index = np.asarray(data.episodes.index, np.int64)
@@ -104,7 +149,7 @@ def conversion_job(
     how = {"target": target.name, "options": options, "drop": list(drop), "rename": rename, "fill": fill}
     first = data.episodes.first_step
     chosen = index if first is None else np.stack([index, first, data.episodes.length], axis=1)
-    mark = ConversionMark.of(data.source.fingerprint, chosen, how)
+    mark = ConversionMark.of(data.source.fingerprint, chosen, how, known=not mappings_of(data.source))
     left_out = [
         Note("left out", entry.where, f"not read: {entry.message}")
         for entry in data.source.account.left_out
@@ -114,6 +159,12 @@ def conversion_job(
     return ConversionJob(
         data, target, draft, Spec(draft.fields, *spaces), {**metadata, CONVERSION: mark.encode()}, mark, notes
     )
+
+
+def _note_computed(draft: Draft, source: Source) -> None:
+    """Say which columns a function computed."""
+    for path, mapping in computed_columns(source).items():
+        draft.note("computed", path, f"by {mapping.name}, digest {mapping.digest.digest[:DIGITS]}")
 
 
 def _metadata_of_chosen(data: EpisodeDataset) -> dict[str, Any]:
@@ -143,13 +194,27 @@ def column_bytes(spec: Spec, episodes: int, steps: int) -> int:
 
 
 def write_episodes(
-    job: ConversionJob, writer: Writer, tally: ConversionProgress, last: int, on_episode: OnEpisode | None = None
+    job: ConversionJob,
+    writer: Writer,
+    tally: ConversionProgress,
+    last: int,
+    on_episode: OnEpisode | None = None,
+    on_left_out: Callable[[int], object] | None = None,
 ) -> None:
-    """Write the episodes from number `tally.episodes` to `last - 1`. Errors name the episode of the source."""
-    left = range(tally.episodes, last)
+    """Write the chosen episodes from number `tally.position` to `last - 1`. Errors name the episode of the source.
+
+    `on_left_out` is called with the position of an episode that a function leaves out, before another one is written.
+    """
+    chosen = range(tally.position, last)
 
     def made() -> Iterator[Episode]:
-        for episode in selection_of(job.data).read(left):
+        for position, episode in zip(chosen, selection_of(job.data).read_mapped(chosen), strict=True):
+            tally.position = position + 1
+            if episode is None:
+                tally.left_out.append(position)
+                if on_left_out is not None:
+                    on_left_out(position)
+                continue
             tally.current = episode.id
             yield (ready := job.episode(tally.episodes, episode))
             tally.episodes += 1
@@ -161,6 +226,8 @@ def write_episodes(
     try:
         writer.write_all(made())
     except (DataError, SpecError) as error:
+        if job.mappings and " - at episode " in str(error):  # of the function, which names its episode
+            raise
         raise DataError(f"{error} - at or shortly before episode {tally.current} of the source") from error
 
 

@@ -28,7 +28,10 @@ FIRST = ".shard-000000.tar."  # an archive on its way, all that a kill at the ve
 
 @dataclass(frozen=True)
 class ConversionMark:
-    """`source` is its fingerprint, `episodes` a digest of their numbers and order, `how` one of format and options."""
+    """`source` is its fingerprint, `episodes` a digest of their numbers and order, `how` one of format and options.
+
+    `total` is the number of episodes; 0 if it is not known, because a function decides.
+    """
 
     source: str
     episodes: str
@@ -36,11 +39,11 @@ class ConversionMark:
     total: int
 
     @classmethod
-    def of(cls, fingerprint: str, episodes: IntArray, how: Mapping[str, Any]) -> ConversionMark:
+    def of(cls, fingerprint: str, episodes: IntArray, how: Mapping[str, Any], *, known: bool = True) -> ConversionMark:
         """The mark of one conversion."""
         order = hashlib.sha256(np.ascontiguousarray(episodes, "<i8").tobytes()).hexdigest()
         digest = hashlib.sha256(json.dumps(how, sort_keys=True, default=str).encode()).hexdigest()
-        return cls(fingerprint, order, digest, len(episodes))
+        return cls(fingerprint, order, digest, len(episodes) if known else 0)
 
     def encode(self) -> str:
         """As text, which every format has a place for."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+import numpy as np
+
 from penstock.conversion.certificate import Certificate
 from penstock.conversion.digests import ColumnDigests, digest
 from penstock.data.dataset import EpisodeDataset, selection_of
@@ -41,7 +43,7 @@ def verify(certificate: Certificate, target: Source, source: Source | EpisodeDat
     for side, dataset in sides:
         if dataset is not None:
             opened = EpisodeDataset(dataset) if isinstance(dataset, Source) else dataset
-            check_episodes(certificate, side, opened)
+            opened = certified_episodes(certificate, side, opened)
             digests = digests_of(certificate, side, opened, range(len(opened)))
             yield from compare_digests(certificate, side, opened, digests)
 
@@ -66,11 +68,17 @@ def digests_of(certificate: Certificate, side: Side, opened: EpisodeDataset, epi
     return digests
 
 
-def check_episodes(certificate: Certificate, side: Side, opened: EpisodeDataset) -> None:
-    """Raise `DataError` if a dataset has other episodes than a certificate."""
+def certified_episodes(certificate: Certificate, side: Side, opened: EpisodeDataset) -> EpisodeDataset:
+    """Return the episodes of a dataset that a certificate has: of a source, the episodes that no function left out.
+
+    Raises `DataError` if the dataset has other episodes.
+    """
     stored = certificate.target if side == "target" else certificate.source
     if len(opened) != stored["episodes"]:
         raise DataError(f"expected a {side} of {stored['episodes']} episodes, got one of {len(opened)}")
+    if side == "target" or not certificate.left_out:
+        return opened
+    return opened[~np.isin(opened.episodes.index, certificate.left_out)]
 
 
 def compare_digests(

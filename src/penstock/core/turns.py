@@ -23,6 +23,10 @@ class ForkSafeLock:
         self.renew()
         _LOCKS.add(self)
 
+    def __reduce__(self) -> tuple[type[ForkSafeLock], tuple[()]]:
+        """A copy in another process is a free lock."""
+        return ForkSafeLock, ()
+
     def renew(self) -> None:
         """Replace the lock with a free one."""
         self._lock = threading.RLock()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from penstock.core.narrowing import is_dict
+from penstock.data.curation import Curation
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.located import LocatedData, locate
 from penstock.errors import DataError
 from penstock.formats.base.source import Source
-from penstock.locations.location import without_credentials
+from penstock.locations.location import Location, without_credentials
+from penstock.plan.episodes import Episodes
 
 CREDENTIALS = ("key", "secret", "token", "password", "passwd", "sas", "credential", "auth", "cookie", "headers")
 _ADVICE = "work plans are files that others may read: give credentials in the environment or in a profile"
@@ -32,6 +34,7 @@ class ChosenDataset:
             belong in the environment or in a profile.
         episodes: Episodes as `A:B` or a number. The default is None: all.
         where: Condition on the metadata of episodes. The default is None.
+        numbers: Numbers of these episodes among those, in order. The default is None: all.
         curation: File of a curation. The default is None.
         shuffle: Whether the order is random. The default is False.
         seed: Seed of the random order. The default is 0.
@@ -54,6 +57,47 @@ class ChosenDataset:
     curation: str | None = None
     shuffle: bool = False
     seed: int = 0
+    numbers: Sequence[int] | None = None
+
+    @classmethod
+    def of_episodes(cls, source: Source, episodes: Episodes) -> ChosenDataset:
+        """Describe chosen episodes of an open source, so that other processes open them.
+
+        Args:
+            source: The source of a dataset that `penstock.open` opened.
+            episodes: Table of the chosen episodes.
+
+        Raises:
+            DataError: The source was made in another way, or excluded spans cut the episodes.
+
+        Example:
+            >>> import penstock, tempfile
+            >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
+            >>> place = penstock.convert(data, tempfile.mkdtemp() + "/data").out
+            >>> last = penstock.open(place)[1:]
+            >>> ChosenDataset.of_episodes(last.source, last.episodes).open().total_steps
+            1
+        """
+        if source.opened is None:
+            raise DataError(
+                "expected a dataset that other processes can open: one of penstock.open, without derived columns, got "
+                f"{source!r}; write it without jobs= and runner="
+            )
+        if not np.array_equal(episodes.length, np.diff(source.offsets)[episodes.index]):
+            raise DataError(
+                "expected whole episodes, got some that excluded spans cut; write without jobs= and runner=, or use "
+                "the command with --curation"
+            )
+        every = np.array_equal(episodes.index, np.arange(len(source)))
+        location = source.opened["location"]
+        if Location.of(location.text, location.storage_options).places != location.places:
+            raise DataError(
+                f"expected one path, URL or pattern to open, got a list: {location}; write a pattern, or write without "
+                "jobs= and runner="
+            )
+        numbers = None if every else episodes.index.tolist()
+        options, stores = source.opened["options"], dict(location.storage_options)
+        return cls(location.text, source.opened["format"], options, stores, numbers=numbers)
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> ChosenDataset:
@@ -92,7 +136,7 @@ class ChosenDataset:
         return self.choose(self.locate().open(**self.options))
 
     def choose(self, source: Source) -> EpisodeDataset:
-        """Choose the episodes of an open source: by number, then by curation, then by condition, then shuffled.
+        """Choose the episodes of an open source: by number, by curation, by condition, by `numbers`; then shuffle them.
 
         Args:
             source: The source.
@@ -101,9 +145,11 @@ class ChosenDataset:
         if self.episodes is not None:
             data = data[cut(self.episodes, len(data))]
         if self.curation is not None:
-            data = data.curated(self.curation)
+            data = data.apply(Curation.read(self.curation))
         if self.where is not None:
             data = data.filter(self.where)
+        if self.numbers is not None:
+            data = data[self.numbers]
         return data[np.random.default_rng(self.seed).permutation(len(data))] if self.shuffle else data
 
 

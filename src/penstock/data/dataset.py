@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 import numpy as np
 import numpy.typing as npt
 
+import penstock  # it fetches `convert`, which is built on this package, when a mapped dataset is written
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
 from penstock.core.html import page, steps, table
 from penstock.core.narrowing import is_mapping
 from penstock.core.other_names import EPISODES, OtherNames
-from penstock.core.spec import Align, Spec
+from penstock.core.spec import Align, Field, Spec
 from penstock.core.text import counted
 from penstock.data.cached import CachedSource, picture_columns
 from penstock.data.curated import CuratedEpisodes
@@ -24,9 +25,11 @@ from penstock.data.curation import Curation
 from penstock.data.derived import DerivedSource
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.episode_function import EpisodeFunction
+from penstock.data.episode_map import EpisodeMap
 from penstock.data.episode_selection import EpisodeSelection
 from penstock.data.map_dataset import MapDataset
 from penstock.data.map_function import ColumnFunction
+from penstock.data.mapped import MappedSource, given
 from penstock.data.n_step import NStepSums, require_summable
 from penstock.data.names import step_text
 from penstock.data.partition import SplitRules, partition
@@ -43,7 +46,7 @@ from penstock.plan.sequences import Sequences
 from penstock.plan.steps import Steps
 from penstock.plan.transform import EpisodeTransform, SampleTransform, require_transform
 from penstock.plan.where import TakeEpisodes, Where
-from penstock.plan.windows import Windows
+from penstock.plan.windows import RangeEntry, Windows
 
 
 class EpisodeDataset(OtherNames):
@@ -124,6 +127,13 @@ class EpisodeDataset(OtherNames):
         numbers = np.where(numbers < 0, numbers + len(self), numbers)
         return self.apply(TakeEpisodes(numbers)) if numbers.ndim else next(self._selection.read([int(numbers)]))
 
+    def __getitems__(self, numbers: object) -> NoReturn:
+        """Raise `ArgumentError`: PyTorch's `DataLoader` calls this for a batch, and episodes do not stack."""
+        raise ArgumentError(
+            "expected a dataset of samples in a PyTorch DataLoader, got one of episodes, whose lengths differ; call "
+            'steps(), windows(length) or sequences() first, and loader(batch_size, output="torch") on the result'
+        )
+
     def __iter__(self) -> Iterator[Episode]:
         return self._selection.read(range(len(self)))
 
@@ -175,19 +185,26 @@ class EpisodeDataset(OtherNames):
         return EpisodeDataset(self._selection.refreshed())
 
     @overload
-    def apply(self, transform: EpisodeTransform) -> EpisodeDataset: ...
+    def apply(self, transform: EpisodeTransform | Curation) -> EpisodeDataset: ...
     @overload
     def apply(self, transform: SampleTransform) -> MapDataset: ...
-    def apply(self, transform: EpisodeTransform | SampleTransform) -> EpisodeDataset | MapDataset:
+    def apply(self, transform: EpisodeTransform | Curation | SampleTransform) -> EpisodeDataset | MapDataset:
         """Choose episodes, or cut them into samples, with a transform.
+
+        A `Curation` leaves out the episodes and spans that it excludes, and adds its marks to `table()`: `rating`,
+        `[E]` float64 with NaN for none, and `tags/<tag>` and `spans/<tag>`, `[E]` bool. `penstock.open(curation=)` does
+        so. The fingerprint depends on the marks, except notes. An excluded span cuts its episode: the steps before and
+        after it are episodes of this dataset, with the same `id`. So no window, pair, pack or goal reads excluded
+        steps. The observation after the last step before a span is read where next observations are.
 
         Args:
             transform: Such as `Where("total_steps > 10")`, which chooses episodes, or `Windows(16)`, which makes
-                samples.
+                samples. Or a `Curation` for the episodes of the source, whose later changes have no effect.
 
         Raises:
             PlanError: The transform does not fit the columns.
-            ArgumentError: `transform` is neither an `EpisodeTransform` nor a `SampleTransform`.
+            ArgumentError: `transform` is none of these.
+            StateError: The curation is for another dataset, or the dataset changed since.
 
         Example:
             >>> import penstock
@@ -195,11 +212,19 @@ class EpisodeDataset(OtherNames):
             >>> long = data.apply(penstock.transforms.Where("total_steps > 1"))
             >>> len(long), len(data.apply(penstock.transforms.Windows(2)))
             (1, 1)
+            >>> curation = penstock.curation.Curation.of(data.source)
+            >>> curation[0] = penstock.curation.EpisodeMarks(excluded=True)
+            >>> data.apply(curation).table()["id"].tolist()
+            [1]
         """
         if isinstance(transform, SampleTransform):
             return MapDataset(_cut(self._selection, transform))
+        if isinstance(transform, Curation):
+            marks = transform.copy()
+            marks.require(self.source)
+            transform = CuratedEpisodes(marks)
         hint = "steps(), windows(16), pairs() or sequences() make samples, which have apply()"
-        require_transform(transform, EpisodeTransform, "of episodes, such as Where or Windows", hint)
+        require_transform(transform, EpisodeTransform, "of episodes, such as Where or Windows, or a Curation", hint)
         return EpisodeDataset(self._selection.choose(transform))
 
     def filter(self, condition: str | Callable[[Columns], BoolArray] | Sequence[bool] | BoolArray) -> EpisodeDataset:
@@ -222,38 +247,6 @@ class EpisodeDataset(OtherNames):
         if isinstance(condition, str) or callable(condition):
             return self.apply(Where(condition))
         return self.apply(TakeEpisodes(rows_of_mask(condition, len(self), "episode")))
-
-    def curated(self, curation: Curation | str | os.PathLike[str]) -> EpisodeDataset:
-        """Leave out the episodes and spans that a curation excludes, and add its marks to `table()`.
-
-        `penstock.open(curation=)` does so. The fingerprint depends on the marks, except notes.
-
-        An excluded span cuts its episode: the steps before and after it are episodes of this dataset, with the same
-        `id`. So no window, pair, pack or goal reads excluded steps. The observation after the last step before a span
-        is read where next observations are.
-
-        Args:
-            curation: Marks for the episodes of the source, or the path of their file. Later changes have no effect.
-
-        Returns:
-            The kept episodes. Their table also has `rating`, `[E]` float64 with NaN for none, and `tags/<tag>` and
-            `spans/<tag>`, `[E]` bool.
-
-        Raises:
-            StateError: The curation is for another dataset, or the dataset changed since.
-            FormatError: The file is no curation.
-
-        Example:
-            >>> import penstock
-            >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
-            >>> curation = penstock.curation.Curation.of(data.source)
-            >>> curation[0] = penstock.curation.EpisodeMarks(excluded=True)
-            >>> data.curated(curation).table()["id"].tolist()
-            [1]
-        """
-        marks = curation.copy() if isinstance(curation, Curation) else Curation.read(curation)
-        marks.require(self.source)
-        return self.apply(CuratedEpisodes(marks))
 
     @overload
     def split(
@@ -394,6 +387,64 @@ class EpisodeDataset(OtherNames):
         column = DerivedColumn.of(self.source, name, fn, align, version, dtype, shape)
         return EpisodeDataset(self._selection.over(DerivedSource(self.source, column, memory)))
 
+    def map_episodes(
+        self,
+        fn: Callable[..., Any],
+        *,
+        column: str | None = None,
+        align: Align | Mapping[str, Align] | None = None,
+        seed: int = 0,
+        version: str | int | None = None,
+    ) -> MappedEpisodes:
+        """Change every episode by a function: leave it out, or add or replace columns. See also `with_column`.
+
+        `write` of the result writes a new dataset, also on several processes or machines. Without `write`, columns are
+        computed when they are read, whole episodes at a time; the results that were used last are kept (256 MiB).
+        Reading an episode that the function leaves out is then an error: choose the others first. Metadata of episodes
+        are those of the source. The fingerprint covers the function, as in `MapDataset.map`.
+
+        Args:
+            fn: A function of one `Episode`, whose arrays are read-only. It returns a dict of columns by path, which are
+                added, or replace columns of the same path; True to keep the episode as it is; or None or False to leave
+                it out. A column is an array with T rows for T steps or T + 1, or one number or text for the episode; a
+                list of str is text for each row, and `Ragged` has rows of varying length. Each episode must give the
+                same again, and each has the columns, dtypes and shapes of the first. If `fn` has an argument `rng`, it
+                gets a NumPy generator that is seeded by `seed` and the number of the episode. A class, or a function
+                without arguments, is called once in each process, and what it returns is the function: load a model
+                there.
+            column: Name of the one column that `fn` returns, instead of a dict; only None then leaves an episode out.
+                The default is None.
+            align: `"step"`, `"boundary"` or `"episode"`, of all columns that `fn` returns or by path; `"episode"` says
+                that an array is one row, of the episode. The default is that of the column that is replaced, else by
+                the number of rows.
+            seed: Seed of `rng`, 0 or more. The default is 0.
+            version: Text or number that replaces the digest of `fn`. The default is None.
+
+        Returns:
+            The same episodes with other columns, and the method `write`.
+
+        Raises:
+            SpecError: `fn` returns something else; the message names the episode. Errors of episodes after the first
+                that is kept are raised when they are read.
+            DataError: `fn` raises an error, which is the cause.
+            ArgumentError: An argument has a wrong type or value.
+
+        Example:
+            >>> import numpy as np, penstock, tempfile
+            >>> data = penstock.from_arrays({"rewards": np.array([1.0, 2.0, 4.0])}, lengths=[2, 1])
+            >>> changed = data.map_episodes(lambda one: {"rewards": -one.rewards, "best": one.rewards.max()})
+            >>> changed[0].rewards.tolist(), changed[1].columns["best"].tolist()
+            ([-1.0, -2.0], [4.0])
+
+            Without the episodes for which it returns None:
+
+            >>> long = data.map_episodes(lambda episode: len(episode) > 1)
+            >>> report = long.write(tempfile.mkdtemp() + "/long")
+            >>> report.episodes, report.left_out
+            (1, (1,))
+        """
+        return mapped_episodes(self, EpisodeMap(fn, column, align, seed, version))
+
     def cached(self, *columns: str) -> EpisodeDataset:
         """Keep columns decoded in the user's cache, such as frames of videos.
 
@@ -480,7 +531,10 @@ class EpisodeDataset(OtherNames):
         past: int = 0,
         stride: int = 1,
         pad: Pad = "drop",
-        columns: Mapping[str, tuple[int, int] | tuple[str, int, int]] | None = None,
+        columns: Mapping[str, RangeEntry] | None = None,
+        pad_before: int | None = None,
+        pad_after: int | None = None,
+        frame_skip: int = 1,
     ) -> MapDataset:
         """Make samples of `length` consecutive steps of one episode. See `penstock.plan.Windows`.
 
@@ -490,8 +544,13 @@ class EpisodeDataset(OtherNames):
             stride: Steps from one anchor to the next, at least 1. The default is 1.
             pad: `"drop"` leaves out windows that reach beyond the episode. `"zero"` and `"repeat"` pad them, and add a
                 `mask`.
-            columns: Ranges of single columns, `(lo, hi)` steps from the anchor. `(column, lo, hi)` reads `column` under
-                another name. The default is the whole window for every column.
+            columns: Ranges of single columns, `(lo, hi)` steps from the anchor, or `(lo, hi, k)` for every `k`-th of
+                them. With a column before them, such as `(column, lo, hi)`, the output has another name. The default is
+                the whole window for every column.
+            pad_before: Most padded rows before the episode: the first sample begins so many steps before it. The
+                default is None: anchors begin at step 0.
+            pad_after: Most padded rows after the episode. The default is None: anchors continue to the last step.
+            frame_skip: Steps from one row of a window to the next, for columns without a range. The default is 1.
 
         Returns:
             Samples with columns `[n, length, ...]`.
@@ -505,7 +564,7 @@ class EpisodeDataset(OtherNames):
             >>> data.windows(2)[:]["rewards"].tolist()
             [[0.0, 1.0], [2.0, 3.0], [3.0, 4.0]]
         """
-        return self.apply(Windows(length, past, stride, pad, columns or {}))
+        return self.apply(Windows(length, past, stride, pad, columns or {}, pad_before, pad_after, frame_skip))
 
     def delta_timestamps(
         self, offsets: Mapping[str, Sequence[float]], *, fps: float | None = None, tolerance: float = 1e-4
@@ -574,6 +633,92 @@ class EpisodeDataset(OtherNames):
             ([[1, 2], [3, 0]], [[True, True], [True, False]])
         """
         return self.apply(Sequences(final))
+
+
+class MappedEpisodes(EpisodeDataset):
+    """Episodes that a function changes, of `EpisodeDataset.map_episodes`.
+
+    Example:
+        >>> import penstock
+        >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
+        >>> mapped = data.map_episodes(lambda episode: {"good": episode.rewards > 1})
+        >>> mapped.steps()[:]["good"].tolist()
+        [False, True, True]
+    """
+
+    def write(
+        self,
+        out: str | os.PathLike[str],
+        *,
+        format: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        drop: Sequence[str] = (),
+        overwrite: bool = False,
+        certificate: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
+        jobs: int | None = None,
+        runner: object = None,
+    ):
+        """Write a new dataset of the episodes that the function keeps. Called again, it goes on where it stopped.
+
+        This is `penstock.convert`, which describes the arguments. The report and the certificate name the function, its
+        digest, and the episodes that are left out.
+
+        With `jobs` or `runner`, other processes open the dataset and import the function: the dataset must be opened by
+        `penstock.open`, with all or some of its episodes, and the function or class must be in a module, not in the
+        main program.
+
+        Args:
+            out: Path or URL of the new dataset.
+            format: Format of the new dataset. The default is chosen by the ending of its name.
+            options: Options of the format's writer. The default is none.
+            drop: Columns to leave out, such as pictures that were embedded. The default is none.
+            overwrite: Whether to start over. The default is False.
+            certificate: Whether to read the new dataset again and compare. The default is True.
+            storage_options: Options of the store of a URL. The default is none.
+            jobs: How many parts at a time. The default is None: one run in this process, or with `runner` its default.
+            runner: `"processes"`, `"threads"`, `"ray"`, or a `Runner` of `penstock.jobs`, which has the resources of a
+                part. The default is None: with `jobs`, processes.
+
+        Returns:
+            Totals, notes, the episodes that were left out, and the certificate.
+
+        Raises:
+            DataError: The function raises an error, or cannot be found by other processes.
+            WorkerError: Parts failed; the message has their episodes and errors.
+            FileExistsError: Other data exists at `out`.
+
+        Example:
+            >>> import penstock, tempfile
+            >>> data = penstock.from_arrays({"rewards": [1.0, 2.0, 4.0]}, lengths=[2, 1])
+            >>> mapped = data.map_episodes(lambda episode: episode.rewards.cumsum(), column="so_far")
+            >>> report = mapped.write(tempfile.mkdtemp() + "/out")
+            >>> penstock.open(report.out)[0].columns["so_far"].tolist()
+            [1.0, 3.0]
+        """
+        return penstock.convert(
+            self,
+            out,
+            format=format,
+            options=options,
+            drop=drop,
+            overwrite=overwrite,
+            certificate=certificate,
+            storage_options=storage_options,
+            jobs=jobs,
+            runner=runner,
+        )
+
+
+def mapped_episodes(
+    data: EpisodeDataset, mapping: EpisodeMap, fields: Mapping[str, Field] | None = None
+) -> MappedEpisodes:
+    """Return episodes that a function changes. Without its fields, it is called with the first episodes."""
+    selection = selection_of(data).settled()
+    if fields is None:
+        read = (episode for e in range(len(data)) for episode in selection.read_mapped([e]))
+        fields = mapping.fields_of(given(episode) for episode in read if episode is not None)
+    return MappedEpisodes(selection.over(MappedSource(selection.source, mapping, fields)))
 
 
 def selection_of(data: EpisodeDataset) -> EpisodeSelection:

@@ -44,7 +44,7 @@ class EpisodeRows:
         self.source = source
         self.first = first
         self.last = last
-        self._columns = {path: _read_only(array) for path, array in (known or {}).items()}
+        self._columns = {path: read_only(array) for path, array in (known or {}).items()}
         self._offsets: dict[Align, IntArray] = {}
 
     def __len__(self) -> int:
@@ -86,7 +86,7 @@ class EpisodeRows:
             KeyError: There is no such column.
         """
         if column not in self._columns:
-            self._columns[column] = _read_only(self._read(column))
+            self._columns[column] = read_only(self._read(column))
         return self._columns[column]
 
     def episode(self, i: int) -> Episode:
@@ -193,7 +193,8 @@ class EpisodeFunction:
                 raise SpecError(f"expected {path!r} with align {wanted} for {self!r}, got {spec[path].align!r}")
 
 
-def _read_only(array: Array) -> Array:
+def read_only(array: Array) -> Array:
+    """Return a view of a column that cannot be written to."""
     if isinstance(array, Ragged):
         return Ragged(_frozen(array.values), array.offsets, array.grid)
     return _frozen(array)

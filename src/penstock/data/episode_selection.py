@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import groupby
 
 import numpy as np
@@ -16,6 +16,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.episode import Episode
 from penstock.data.curated import CuratedEpisodes
 from penstock.data.derived import DerivedSource
+from penstock.data.mapped import MappedSource, read_mapped
 from penstock.data.names import source_text, step_text
 from penstock.errors import StateError
 from penstock.formats.base.source import Source
@@ -51,21 +52,35 @@ class EpisodeSelection:
     def read(self, numbers: Iterable[int]) -> Iterator[Episode]:
         """Read episodes by number, several at a time. One with excluded spans has the steps between them."""
         rows = np.fromiter(numbers, np.int64)
-        index = self.episodes.index[rows]
         if self.episodes.first_step is None:
-            return self.source.episodes(index.tolist())
-        first, length = self.episodes.first_step[rows], self.episodes.length[rows]
-        return self._parts(index, first, length)
+            return self.source.episodes(self.episodes.index[rows].tolist())
+        return (episode for episode in self._parts(rows, self.source.episodes) if episode is not None)
 
-    def _parts(self, index: IntArray, first: IntArray, length: IntArray) -> Iterator[Episode]:
-        """Whole episodes, several at a time, and parts of episodes, one by one."""
+    def read_mapped(self, numbers: Iterable[int]) -> Iterator[Episode | None]:
+        """Read episodes as `read` does; None for each that the function of a mapped source leaves out."""
+        rows, read = np.fromiter(numbers, np.int64), partial(read_mapped, self.source)
+        if self.episodes.first_step is None:
+            return read(self.episodes.index[rows].tolist())
+        return self._parts(rows, read, lambda e: next(read([e])) is not None)
+
+    def _parts(
+        self,
+        rows: IntArray,
+        read: Callable[[list[int]], Iterator[Episode | None]],
+        keeps: Callable[[int], bool] | None = None,
+    ) -> Iterator[Episode | None]:
+        """Whole episodes, several at a time, and parts of episodes, one by one; None for what is left out."""
+        index, length = self.episodes.index[rows], self.episodes.length[rows]
+        first = self.episodes.first_step
+        begin = np.zeros_like(rows) if first is None else first[rows]
         whole = length == np.diff(self.source.offsets)[index]
         for is_whole, group in groupby(range(len(index)), whole.__getitem__):
             if is_whole:
-                yield from self.source.episodes(index[list(group)].tolist())
+                yield from read(index[list(group)].tolist())
             else:
                 for i in group:
-                    yield self.source.part(int(index[i]), int(first[i]), int(first[i] + length[i]))
+                    part = int(index[i]), int(begin[i]), int(begin[i] + length[i])
+                    yield self.source.part(*part) if keeps is None or keeps(part[0]) else None
 
     def refreshed(self) -> EpisodeSelection:
         """Return all episodes of the source as it is now, without episodes that curations exclude."""
@@ -83,6 +98,17 @@ class EpisodeSelection:
                 f"expected a source of at least {episodes} episodes, got {len(self.source)}; it has shrunk"
             )
         return self._chosen_from(self.source, episodes)
+
+    def settled(self) -> EpisodeSelection:
+        """Return the same episodes, chosen by number, so that another source is not asked the conditions again."""
+        if all(isinstance(each, (CuratedEpisodes, TakeEpisodes)) for each in self.transforms):
+            return self
+        curations = [each for each in self.transforms if isinstance(each, CuratedEpisodes)]
+        every = EpisodeSelection(self.source, Episodes.of(self.source), self.total)
+        kept = reduce(EpisodeSelection.choose, curations, every)
+        places = {place: row for row, place in enumerate(_places(kept.episodes))}
+        rows = np.array([places[place] for place in _places(self.episodes)], np.int64)
+        return kept.choose(TakeEpisodes(rows))
 
     def over(self, source: Source) -> EpisodeSelection:
         """Return the same episodes of another source, which has more columns than this one, or the same."""
@@ -107,8 +133,16 @@ class EpisodeSelection:
         return selection
 
 
+def _places(episodes: Episodes) -> Iterator[tuple[int, int]]:
+    """The number of each episode, and its first step, which tells parts of an episode apart."""
+    first = np.zeros_like(episodes.index) if episodes.first_step is None else episodes.first_step
+    return zip(episodes.index.tolist(), first.tolist(), strict=True)
+
+
 def _source_chain(source: Source) -> tuple[str, ...]:
     """The source that was opened, and the columns that were added to it."""
     if isinstance(source, DerivedSource):
         return *_source_chain(source.base), repr(source.column)
+    if isinstance(source, MappedSource):
+        return *_source_chain(source.base), repr(source.mapping)
     return (source_text(source),)

@@ -125,6 +125,8 @@ class LocatedData:
     def open(self, **options: Any) -> Source:
         """Open the datasets as one. One `DamageWarning` names what may hold data and was left out."""
         source = self._opened(options)
+        one = self.format if len(self.datasets) == 1 else None
+        source.opened = {"location": self.location, "format": one, "options": options}
         allowed = ("unfinished",) if options.get("allow_unfinished") else ()
         if (left_out := source.account.warning(without=allowed)) is not None:
             warn_damage(f"{self}: {left_out}", stacklevel=3)

@@ -17,10 +17,12 @@ from penstock.data.function_digest import FunctionDigest
 from penstock.data.loadable import Loadable
 from penstock.data.map_function import MapFn, Mapped
 from penstock.data.plan_picture import PlanPicture, upcoming
+from penstock.data.planned_rows import asked_episodes
 from penstock.data.planned_samples import PlannedSamples
 from penstock.data.relabel import GoalChoice, Relabelled
 from penstock.data.scan import By, WeightFn, sample_weights, scan
 from penstock.errors import ArgumentError, PlanError, SpecError
+from penstock.plan.base import is_endless
 from penstock.plan.epoch_length import EpochLength
 from penstock.plan.goals import Goals, Strategy
 from penstock.plan.outputs import MarkKind
@@ -36,6 +38,7 @@ from penstock.plan.shuffle import Shuffle
 from penstock.plan.transform import PlanTransform, require_transform
 from penstock.plan.weighted import Draw, Weighted
 from penstock.plan.where import evaluate
+from penstock.plan.without import Without
 
 LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never ends has 2^62
 
@@ -75,12 +78,14 @@ class MapDataset(OtherNames, Loadable):
 
     def __repr__(self) -> str:
         chain = " > ".join(self._samples.chain)
-        return f"MapDataset({len(self)} samples, columns={list(self._samples.outputs)}, chain={chain})"
+        count = "endless" if is_endless(self.plan) else f"{len(self)} samples"
+        return f"MapDataset({count}, columns={list(self._samples.outputs)}, chain={chain})"
 
     def _repr_html_(self) -> str:
         rows = [(name, column) for name, column in self._samples.outputs.items()]
         chain = steps(self._samples.chain)
-        return page("MapDataset", counted(len(self), "sample"), chain, table(("output", "from"), rows))
+        count = "endless" if is_endless(self.plan) else counted(len(self), "sample")
+        return page("MapDataset", count, chain, table(("output", "from"), rows))
 
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
@@ -166,19 +171,26 @@ class MapDataset(OtherNames, Loadable):
         """
         return self.apply(Shuffle(seed, block, pool))
 
-    def repeat(self, times: int) -> MapDataset:
-        """Join several epochs into one. See `penstock.plan.Repeat`.
+    def repeat(self, times: int | None = None) -> MapDataset:
+        """Join several epochs into one, or all into one without end. See `penstock.plan.Repeat`.
+
+        A loader of a dataset without end has no length. Its batches are all full, and every pass has the order of its
+        own epoch.
 
         Args:
-            times: Number of epochs, at least 1.
+            times: Number of epochs, at least 1. The default is None: without end.
 
         Raises:
-            PlanError: `times` is below 1, or the new epoch would have more than 2^62 samples.
+            PlanError: `times` is below 1, or the new epoch would have more than 2^62 samples. Without end: epochs vary
+                in length.
 
         Example:
             >>> import penstock
-            >>> penstock.from_arrays({"x": [1, 2]}, lengths=[2]).steps().repeat(2)[:]["x"].tolist()
-            [1, 2, 1, 2]
+            >>> samples = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps()
+            >>> samples.repeat(2)[:]["x"].tolist()
+            [1, 2, 3, 1, 2, 3]
+            >>> [batch["x"].tolist() for _, batch in zip(range(3), samples.repeat().loader(2))]
+            [[1, 2], [3, 1], [2, 3]]
         """
         return self.apply(Repeat(times))
 
@@ -241,6 +253,7 @@ class MapDataset(OtherNames, Loadable):
         episode: str | None = "episodes",
         source: str | None = None,
         of: str | None = None,
+        padding: int = -1,
     ) -> MapDataset:
         """Add outputs with the step, episode and source of every row. See `penstock.plan.RowNumbers`.
 
@@ -249,13 +262,14 @@ class MapDataset(OtherNames, Loadable):
             episode: Name of the output with episode numbers, or None. The default is `"episodes"`.
             source: Name of the output with source numbers, or None. The default is None.
             of: Output whose rows are numbered. The default is None: the first one with rows of steps or observations.
+            padding: Number of padding. 0 suits `torch.nn.Embedding`, which takes no negative number. The default is -1.
 
         Returns:
-            The same samples with int32 outputs `[n, L]`, or `[n]` where a sample is one step. Padding is -1, or with
-            `pad="repeat"` the number of the row that is repeated.
+            The same samples with int32 outputs `[n, L]`, or `[n]` where a sample is one step. With `pad="repeat"`,
+            padding has the number of the row that is repeated.
 
         Raises:
-            PlanError: There is no such output, a name is taken, or no name is given.
+            PlanError: There is no such output, a name is taken, no name is given, or `padding` is no int32.
 
         Example:
             >>> import numpy as np, penstock
@@ -263,7 +277,7 @@ class MapDataset(OtherNames, Loadable):
             >>> data.steps().with_row_numbers()[:]["timesteps"].tolist()
             [0, 1, 0, 1, 2]
         """
-        return self.apply(RowNumbers(step, episode, source, of))
+        return self.apply(RowNumbers(step, episode, source, of, padding))
 
     def filter(
         self,
@@ -300,6 +314,33 @@ class MapDataset(OtherNames, Loadable):
             return self.apply(Take(rows_of_mask(condition, len(self), "sample")))
         keep = scan(self._samples, lambda columns: _kept(condition(columns), columns.n), "filter", progress)
         return self.apply(Take(np.flatnonzero(keep)))
+
+    def without(self, episodes: int | Sequence[int], source: int | None = None) -> MapDataset:
+        """Leave out the samples of some episodes, and leave all others as they were. See `penstock.plan.Without`.
+
+        The order of the other samples, their goals and their random functions stay, as far as they were chosen before.
+        So call it last. `Loader.why` and `Loader.uses` have the positions that samples had with the episodes as
+        `original`. In packs, the rows of the episodes become padding, and nothing moves.
+
+        Args:
+            episodes: Number of an episode in its source, as `Loader.why` has it, or several.
+            source: Number of the source in `sources`. Required if there are several. The default is None: the only one.
+
+        Returns:
+            The other samples. Cost: finding the samples of the episodes once an epoch; 8 bytes for each.
+
+        Raises:
+            PlanError: There is no such source or episode, the dataset has no end, or packs have `cu_seqlens`.
+            ArgumentError: `episodes` is something else.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"x": np.arange(9)}, lengths=[4, 3, 2]).steps().shuffle(seed=0)
+            >>> data.without(1)[:]["x"].tolist() == [x for x in data[:]["x"].tolist() if not 4 <= x < 7]
+            True
+        """
+        number, wanted = asked_episodes(self._samples, episodes, source)
+        return self.apply(Without({number: wanted.tolist()}))
 
     def weighted(
         self,

@@ -16,7 +16,7 @@ from penstock.core.arrays import AnyArray, Int32Array, IntArray
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.kernels.spans import paint
-from penstock.plan.outputs import DerivedOutput, MarkKind
+from penstock.plan.outputs import DerivedOutput
 
 Empty = Callable[[tuple[int, ...], np.dtype[Any]], AnyArray]
 Begins = Callable[[int], IntArray]
@@ -36,7 +36,7 @@ def marked(mark: DerivedOutput, selection: Selection, empty: Empty = np.empty, b
     if mark.kind == "place":
         return _place(selection, empty, begins)
     if mark.kind in ("step_numbers", "episode_numbers", "source_numbers"):
-        numbers = _numbers(mark.kind, selection, empty, begins)
+        numbers = _numbers(mark, selection, empty, begins)
         return numbers[:, 0] if mark.squeeze else numbers
     return _DRAW[mark.kind](mark, selection)
 
@@ -104,9 +104,9 @@ def _place(selection: Selection, empty: Empty, begins: Begins) -> IntArray:
     return out
 
 
-def _numbers(kind: MarkKind, selection: Selection, empty: Empty, begins: Begins) -> Int32Array:
-    """Number of each row: -1 where no span is, and in the row before a part that continues a sequence."""
-    value = selection.source.copy()
+def _numbers(mark: DerivedOutput, selection: Selection, empty: Empty, begins: Begins) -> Int32Array:
+    """Number of each row: `padding` where no span is, and in the row before a part that continues a sequence."""
+    kind, value = mark.kind, selection.source.copy()
     if kind != "source_numbers":
         for number in np.unique(selection.source).tolist():
             mine = selection.source == number
@@ -116,6 +116,8 @@ def _numbers(kind: MarkKind, selection: Selection, empty: Empty, begins: Begins)
     out = empty((selection.shape[0] * selection.shape[1],), np.dtype(np.int32))
     paint(selection.destination, selection.length, value + 1, int(kind == "step_numbers"), out)  # 0 where no span is
     out -= 1
+    if mark.padding != -1:
+        out[out == -1] = mark.padding
     return out.reshape(selection.shape)
 
 

@@ -71,7 +71,9 @@ def open(
     try:
         with parsing(located):
             data = EpisodeDataset(source)
-        return data if curation is None else data.curated(curation)
+        if curation is None:
+            return data
+        return data.apply(curation if isinstance(curation, Curation) else Curation.read(curation))
     except BaseException:
         source.close()
         raise

@@ -5,16 +5,18 @@ Batch tickets (`Loader.why`) and pictures of plans (`PlanPicture`) are made of t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 
 from penstock.core.arrays import IntArray
+from penstock.core.narrowing import is_integer
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.data.planned_samples import PlannedSamples
-from penstock.errors import PlanError
+from penstock.errors import ArgumentError, PlanError
 from penstock.formats.base.source import Source
 
 
@@ -71,14 +73,14 @@ def _owners(samples: PlannedSamples, selection: Selection, number: int) -> tuple
     episode, begin = np.zeros_like(selection.destination), np.zeros_like(selection.destination)
     for source in np.unique(selection.source).tolist():
         mine = selection.source == source
-        first = _first_rows(samples, source, number)
+        first = first_rows(samples, source, number)
         owner = first.searchsorted(selection.start[mine], side="right") - 1
         episode[mine], begin[mine] = owner, first[owner]
     return episode, begin
 
 
-def _first_rows(samples: PlannedSamples, source: int, number: int) -> IntArray:
-    """`[E + 1]` first row of each episode of a source, in the row space of a view."""
+def first_rows(samples: PlannedSamples, source: int, number: int) -> IntArray:
+    """Return the first row of each episode of a source in the row space of a view, and the end, `[E + 1]`."""
     view, data_source = samples.plan.views[number], samples.sources[source]
     columns = (read.of(source) for read in samples.plan.reads if read.view == number)
     column = next((name for name in columns if name is not None), view.column)
@@ -86,6 +88,25 @@ def _first_rows(samples: PlannedSamples, source: int, number: int) -> IntArray:
         return data_source.rows(cast(Align, view.align))
     rows = data_source.rows(data_source.spec[column].align)
     return rows if view.align != "values" else data_source.value_offsets(column)[rows]
+
+
+def asked_episodes(samples: PlannedSamples, episodes: int | Sequence[int], source: int | None) -> tuple[int, IntArray]:
+    """Return the number of a source and the numbers of episodes in it, ascending, each once."""
+    sources = len(samples.sources)
+    if source is None and sources > 1:
+        names = [source_name(each) for each in samples.sources]
+        raise PlanError(f"expected the number of the source of the episodes, got None for {names}; give source=")
+    number = source or 0
+    if not 0 <= number < sources:
+        raise PlanError(f"expected a source within 0:{sources}, got {number}")
+    given = [episodes] if is_integer(episodes) else list(episodes)
+    if not all(is_integer(each) and not isinstance(each, bool) for each in given):
+        raise ArgumentError(f"expected episodes as a number or a list of numbers, got {episodes!r}")
+    wanted = np.unique(np.array(given, np.int64))
+    many = len(samples.sources[number])
+    if len(wanted) and not (wanted[0] >= 0 and wanted[-1] < many):
+        raise PlanError(f"expected episodes within 0:{many} of source {number}, got {wanted[0]}:{wanted[-1] + 1}")
+    return number, wanted
 
 
 def source_name(source: Source) -> str:

@@ -29,6 +29,7 @@ from penstock.plan.base import Plan, chained
 from penstock.plan.select import Take
 from penstock.plan.transform import PlanTransform
 from penstock.plan.weighted import Weighted
+from penstock.plan.without import Without
 
 
 class SamplesOrigin(Protocol):
@@ -105,6 +106,7 @@ class PlannedSamples:
 
     def mapped(self, columns: Columns, positions: IntArray) -> Columns:
         """Apply the functions to rows that were read, to which nothing else refers: the first may overwrite them."""
+        positions = self.plan.originals(positions) if self.maps else positions
         for number, fn in enumerate(self.maps):
             if number == 0 and isinstance(fn, Mapped):
                 columns = fn.overwrite(columns, positions)
@@ -169,5 +171,7 @@ class _Derived:
 
     def _repeated(self, parent: PlannedSamples | None) -> PlannedSamples | None:
         if parent is None or isinstance(self.step, Take | Weighted):  # a table of samples fits only these samples
+            return None
+        if isinstance(self.step, Without) and parent.sources != self.parent.sources:  # it names them by number
             return None
         return parent.through(self.step) if isinstance(self.step, Mapped) else parent.reordered(self.step, self.stages)

@@ -28,7 +28,7 @@ from penstock.data.statistics import Statistics
 from penstock.errors import ArgumentError, PlanError, SpecError, suggestion
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.ordered_map import OrderedMap
-from penstock.plan.base import ENDLESS
+from penstock.plan.base import is_endless
 
 LEAF = 1024
 """Most steps of a leaf. Another number would round the sums of squares in other places."""
@@ -298,7 +298,7 @@ def _sample_walk(
     if samples is not None and samples < 0:
         raise PlanError(f"expected samples >= 0, got {samples}")
     n = len(data) if samples is None else samples
-    if n >= ENDLESS:
+    if samples is None and is_endless(data.plan):
         raise PlanError("expected samples= for samples that never end, got None; give the number to draw")
     if n == 0:
         return StatisticsBlocks(np.zeros(0, np.int64), _no_rows, by is not None, {})

@@ -67,15 +67,17 @@ class Operation(ABC):
         True
     """
 
-    runs_user_code = False
-    """Whether jobs run code that may end or block its process, which therefore must not be the coordinator."""
-
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         self.arguments = dict(arguments)
 
     def survey(self) -> bytes:
         """Return what opening learned by reading the data, so that other processes open without reading it again."""
         return b""
+
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether jobs run code that may end or block its process, which therefore must not be the coordinator."""
+        return False
 
     @property
     @abstractmethod
@@ -219,7 +221,9 @@ class OpenedOperation:
             opened = open_with(survey, name, arguments)
             try:
                 if opened.fingerprint != fingerprint:
-                    raise StateError("expected the data of the work plan, got data that changed since; make a new plan")
+                    raise StateError(
+                        "expected the data and the function of the work plan, got what changed since; make a new plan"
+                    )
                 if (count := len(opened.weights())) != blocks:
                     raise FormatError(f"expected ranges over {count} blocks, got {blocks}; make a new plan")
             except BaseException:

@@ -1,37 +1,56 @@
-"""Compiled loops of replay: draw anchors, find their episodes, and copy their rows.
+"""Compiled loops of replay: count steps, draw anchors, find their episodes, and copy their rows.
 
-Anchors are the places of samples: numbers that only grow, one for each sample of each episode, in the order of arrival.
-A draw is a function of the key and the number of the draw alone (SplitMix64 of a counter), so it does not depend on the
-batch size or on earlier draws. `table` has a row of `TABLE` int64 for each episode with anchors: a batch reads one or
-two cache lines for an episode. `guide[(a >> 6) & mask]` is the number of the episode with anchor `a & ~63`, or of an
-older one, so that finding an episode walks over the few episodes that begin in 64 anchors, for any size of the store.
+Anchors are the places of samples: numbers that only grow, one for each sample, in the order in which the steps that
+complete them arrive. A draw is a function of the key and the number of the draw alone (SplitMix64 of a counter), so it
+does not depend on the batch size or on earlier draws.
+
+The steps of an episode are in pieces: rows of one segment of memory, one after the other. `table` has a row of `TABLE`
+int64, one cache line, for each piece, which names the pieces before and after it. Nearly all samples are inside of one
+piece and copied as one range; `_gather_apart` walks over pieces for the others. `entries` has the piece, the step in
+the piece, and the number of the completing step of each anchor, in a ring.
 
 `gather_samples` copies the rows of all columns in one call: a call for each column would cost more than its copies.
 Sources are at random places, so the rows of the eighth sample after this one are prefetched. All outputs of a few
 samples are copied before the next samples: a frame that is in the stack and in the next stack is read from memory once
-(measured: 1.3 to 2 times the frames of one output after the other). The caller
-(`replay.segments`) owns all memory, keeps it while a call runs, and checks that segments have the rows of the table;
-here windows are clipped to their episode, so no row outside of it is read.
+(measured: 1.3 to 2 times the frames of one output after the other). The caller (`replay.segments`) owns all memory, and
+keeps it while a call runs; here windows are clipped to the recorded steps of their episode.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.arrays import BoolArray, ByteArray, IntArray
 from penstock.kernels.intrinsics import memcpy, move1, move4, move8, prefetch, set_byte
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock.kernels.permute import GOLDEN, mix
 
-# Columns of `table`, one row for each episode with anchors.
-FIRST = 0  # first anchor
-STEPS = 1
-SLOT = 2  # segment
-STEP_ROW = 3  # first step row in the segment
-BOUNDARY_ROW, EPISODE_ROW = 4, 5  # first boundary row and episode row in the segment: `STEP_ROW + align`
+# Columns of `table`, one row for each piece of an episode. A boundary row follows the rows of its steps.
+STEPS = 0  # recorded in this piece
+SLOT = 1  # segment
+ROW = 2  # its first row in the segment
+OFFSET = 3  # step of the episode that is its first row
+BEFORE, AFTER = 4, 5  # pieces before and after it, or -1
 EPISODE = 6  # number of the episode
-START = 7  # its first step row in the whole run
+START = 7  # number of the first step of the episode in the whole run
 TABLE = 8  # number of columns
+
+# Columns of `entries`, one row for each anchor.
+PIECE = 0
+STEP = 1  # in the piece
+SINCE = 2  # number of the step that completed the sample
+
+# Columns of `state`, one row for each lane of a stream.
+LANE_ROW = 0  # next row of the lane
+LANE_PIECE = 1  # of the open episode, or -1
+LANE_ENTERED = 2  # anchors of the open episode
+LANE_CLOSED = 3  # episodes
+LANE_ENDED, LANE_START = 4, 5  # last piece of the last closed episode, and the number of its first step
+LANE = 6  # number of columns
+
+# Entries of `counters`.
+ARRIVED = 0  # steps
+ANCHOR_LO, ANCHOR_HI = 1, 2
 
 # Columns of `views`, one row for each output.
 ALIGN = 0
@@ -44,6 +63,7 @@ SHIFT = 6
 COLUMN = 7
 ROW_BYTES = 8
 VIEWS = 9  # number of columns
+EPISODES = 2  # of `ALIGN`: one value for each episode
 REPEAT, MASK = 1, 2  # of `PAD`: copy the nearest row, or write which rows are real; otherwise zeros
 
 _GOLDEN, _11 = np.uint64(GOLDEN), np.uint64(11)
@@ -68,15 +88,38 @@ def recent_anchors(key: np.uint64, number: int, lo: int, hi: int, half_life: flo
     return anchors
 
 
-def find_anchors(anchors: IntArray, table: IntArray, number: int, guide: IntArray, first: int, stride: int) -> IntArray:
-    """Find the episode and the step of anchors."""
-    if table.shape[1:] != (TABLE,) or len(guide) & (len(guide) - 1):
-        raise ValueError(f"expected a table of {TABLE} columns and a guide of 2^k, got {table.shape} and {guide.shape}")
+def find_anchors(anchors: IntArray, table: IntArray, entries: IntArray, lo: int, hi: int) -> IntArray:
+    """Find the piece and the step of anchors among `lo : hi`."""
+    if table.shape[1:] != (TABLE,) or len(entries) & (len(entries) - 1) or entries.shape[1:] != (3,):
+        raise ValueError(f"expected a table of {TABLE} columns and 2^k entries, got {table.shape} and {entries.shape}")
     places = np.empty((len(anchors), 2), np.int64)
-    bad = _find_anchors(anchors, table, number, guide, first, stride, places)
+    bad = _find_anchors(anchors, table, entries, lo, hi, places)
     if bad >= 0:
         raise IndexError(f"expected an anchor of an episode in memory, got {anchors[bad]}")
     return places
+
+
+def count_steps(
+    lanes: IntArray,
+    count: int,
+    ended: BoolArray,
+    state: IntArray,
+    table: IntArray,
+    rule: IntArray,
+    capacity: int,
+    entries: IntArray,
+    counters: IntArray,
+) -> None:
+    """Count more steps of the open episodes of some lanes, and enter the anchors that they complete.
+
+    `state` `[lanes, LANE]` is the state of all lanes. `rule` is the first anchor step, the steps without an anchor at
+    the end of an episode, the stride, and the steps after an anchor that must be recorded while the episode is open.
+    Episodes that ended are closed. Anchors leave that are older than the last `capacity` steps. `entries` must have
+    room.
+    """
+    if len(lanes) != len(ended) or table.shape[1:] != (TABLE,) or state.shape[1:] != (LANE,):
+        raise ValueError(f"expected an end for each of {len(lanes)} lanes, got {len(ended)} and {state.shape}")
+    _count_steps(lanes, count, ended, state, table, rule, capacity, entries, counters)
 
 
 def gather_samples(
@@ -122,27 +165,70 @@ def _draw_recent(key: np.uint64, number: int, lo: int, hi: int, half_life: float
         out[i] = hi - 1 - min(max(age, 0), hi - lo - 1)
 
 
-@uncounted_kernel("i8[1C] i8[2C] i8 i8[1C] i8 i8 i8[2C]")
-def _find_anchors(
-    anchors: IntArray, table: IntArray, number: int, guide: IntArray, first: int, stride: int, out: IntArray
-) -> int:
-    """Write the table row of each anchor's episode and its anchor step to `out` `[n, 2]`.
-
-    `number` is the number of the first row of `table`. Return -1, or the first anchor that no row has.
-    """
-    mask, rows = len(guide) - 1, len(table)
-    for i in range(len(anchors)):
-        a = anchors[i]
-        if rows == 0 or a < table[0, FIRST]:
+@uncounted_kernel("i8[1C] i8[2C] i8[2C] i8 i8 i8[2C]")
+def _find_anchors(anchors: IntArray, table: IntArray, entries: IntArray, lo: int, hi: int, out: IntArray) -> int:
+    """Write the piece and the step of each anchor to `out` `[n, 2]`. Return -1, or the first anchor outside."""
+    mask = len(entries) - 1
+    base, n = np.int64(entries.ctypes.data), len(anchors)
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch(base + 24 * (anchors[i + _AHEAD] & mask))
+        if anchors[i] < lo or anchors[i] >= hi:
             return i
-        e = max(guide[(a >> 6) & mask] - number, 0)
-        while e + 1 < rows and table[e + 1, FIRST] <= a:
-            e += 1
-        step = first + (a - table[e, FIRST]) * stride
-        if step >= table[e, STEPS]:
-            return i
-        out[i, 0], out[i, 1] = e, step
+        at = anchors[i] & mask
+        out[i, 0], out[i, 1] = entries[at, PIECE], entries[at, STEP]
+    lines = np.int64(table.ctypes.data)
+    for i in range(n):
+        if i + _AHEAD < n:
+            prefetch(lines + 8 * TABLE * out[i + _AHEAD, 0])
+        out[i, 1] += table[out[i, 0], OFFSET]
     return -1
+
+
+@uncounted_kernel("i8[1C] i8 b1[1C] i8[2C] i8[2C] i8[1C] i8 i8[2C] i8[1C]")
+def _count_steps(
+    lanes: IntArray,
+    count: int,
+    ended: BoolArray,
+    state: IntArray,
+    table: IntArray,
+    rule: IntArray,
+    capacity: int,
+    entries: IntArray,
+    counters: IntArray,
+) -> None:
+    """See `count_steps`."""
+    mask = len(entries) - 1
+    first, spare, stride, delay = rule[0], rule[1], rule[2], rule[3]
+    for k in range(len(lanes)):
+        lane = state[lanes[k]]
+        last = lane[LANE_PIECE]
+        before = table[last, OFFSET] + table[last, STEPS]
+        table[last, STEPS] += count
+        total = before + count
+        left = total - first - (spare if ended[k] else max(spare, delay))
+        ready = max(lane[LANE_ENTERED], -(-left // stride))
+        for j in range(lane[LANE_ENTERED], ready):
+            step = first + j * stride
+            piece = last
+            while step < table[piece, OFFSET]:
+                piece = table[piece, BEFORE]
+            at = counters[ANCHOR_HI] & mask
+            since = min(max(step + delay, before), total - 1)  # the step that completed it
+            entries[at, PIECE], entries[at, STEP] = piece, step - table[piece, OFFSET]
+            entries[at, SINCE] = counters[ARRIVED] + since - before
+            counters[ANCHOR_HI] += 1
+        lane[LANE_ENTERED] = ready
+        lane[LANE_ROW] += count
+        counters[ARRIVED] += count
+        if ended[k]:
+            lane[LANE_ENDED], lane[LANE_START] = last, table[last, START]
+            lane[LANE_PIECE] = -1
+            lane[LANE_ROW] += 1  # the last boundary
+            lane[LANE_CLOSED] += 1
+    oldest = counters[ARRIVED] - capacity
+    while counters[ANCHOR_LO] < counters[ANCHOR_HI] and entries[counters[ANCHOR_LO] & mask, SINCE] < oldest:
+        counters[ANCHOR_LO] += 1
 
 
 @uncounted_helper
@@ -163,23 +249,13 @@ def _fill(to: int, size: int) -> None:
         set_byte(to + i, 0)
 
 
-@uncounted_helper
-def _pad(to: int, rows: int, source: int, row_bytes: int, repeat: bool) -> None:
-    """Fill `rows` rows with copies of the row at `source`, or with zeros."""
-    if not repeat:
-        _fill(to, rows * row_bytes)
-        return
-    for i in range(rows):
-        _copy(to + i * row_bytes, source, row_bytes)
-
-
 @uncounted_kernel("i8[2C] i8[2C] i8[2C] i8[2C] i8[1C] u1[1C]")
 def _gather_samples(
     places: IntArray, table: IntArray, views: IntArray, address: IntArray, offsets: IntArray, out: ByteArray
 ) -> None:
     """Copy the rows of samples `places` `[n, 2]` of all `views` to `out`, each view from its byte `offsets` on.
 
-    `address[column, slot]` is where a column begins in a segment. All views of some samples are copied before the next
+    `address[column, slot]` is where a column begins in a segment; values of episodes are in a table of their own. All views of some samples are copied before the next
     samples, so that rows that several views have come from the cache.
     """
     base, n = np.int64(out.ctypes.data), len(places)
@@ -193,6 +269,8 @@ def _gather_samples(
             view, to = views[v], base + offsets[v]
             if view[PAD] == MASK:
                 _mask(places, table, view, to, lo, hi)
+            elif view[ALIGN] == EPISODES:
+                _gather_whole(places, view, address[view[COLUMN], 0], to, lo, hi)
             elif view[EVERY] == 1:
                 _gather(places, table, view, address[view[COLUMN]], to, lo, hi)
             else:
@@ -200,65 +278,72 @@ def _gather_samples(
 
 
 @uncounted_helper
-def _begin(place: int, steps: int, view: IntArray) -> int:
-    """First row of a window, counted from the start of the episode."""
-    begin = place + view[LO]
-    over = place + view[HI] - (steps + view[END])
-    return begin - over if view[SHIFT] and over > 0 else begin
-
-
-@uncounted_helper
 def _gather(places: IntArray, table: IntArray, view: IntArray, address: IntArray, to: int, lo: int, hi: int) -> None:
     n = len(places)
     row_bytes = view[ROW_BYTES]
-    align = view[ALIGN]
     width = view[HI] - view[LO]
     soon = min(width * row_bytes, 512)
     for j in range(lo, hi):
         if j + _AHEAD < n:
-            e = places[j + _AHEAD, 0]
-            row = table[e, STEP_ROW + align]
-            if align < 2:
-                row += max(_begin(places[j + _AHEAD, 1], table[e, STEPS], view), 0)
-            start = address[table[e, SLOT]] + row * row_bytes
+            piece = places[j + _AHEAD, 0]
+            row = max(places[j + _AHEAD, 1] - table[piece, OFFSET] + view[LO], 0) + table[piece, ROW]
+            start = address[table[piece, SLOT]] + row * row_bytes
             for line in range(start & -64, start + soon, 64):
                 prefetch(line)
-        e = places[j, 0]
-        source = address[table[e, SLOT]] + table[e, STEP_ROW + align] * row_bytes
+        piece = places[j, 0]
+        begin = places[j, 1] - table[piece, OFFSET] + view[LO]
         here = to + j * width * row_bytes
-        if align == 2:
-            _copy(here, source, row_bytes)
-            continue
-        begin = _begin(places[j, 1], table[e, STEPS], view)
-        limit = table[e, STEPS] + view[END]
-        first, last = max(begin, 0), min(begin + width, limit)
-        if first == begin and last == begin + width:
-            _copy(here, source + first * row_bytes, width * row_bytes)
-            continue
-        first = min(first, limit)
-        last = max(last, first)
-        if last > first:
-            _copy(here + (first - begin) * row_bytes, source + first * row_bytes, (last - first) * row_bytes)
-        repeat = view[PAD] == REPEAT
-        front = min(first - begin, width)
-        _pad(here, front, source, row_bytes, repeat)
-        real = max(front, last - begin)
-        _pad(here + real * row_bytes, width - real, source + (limit - 1) * row_bytes, row_bytes, repeat)
+        if begin >= 0 and begin + width <= table[piece, STEPS] + view[END]:
+            source = address[table[piece, SLOT]] + (table[piece, ROW] + begin) * row_bytes
+            _copy(here, source, width * row_bytes)
+        else:
+            _gather_apart(piece, places[j, 1], table, view, address, here)
+
+
+@uncounted_helper
+def _recorded(piece: int, table: IntArray, enough: int) -> int:
+    """Recorded steps of the episode of a piece, or a smaller number that is at least `enough`."""
+    while table[piece, AFTER] >= 0 and table[piece, OFFSET] + table[piece, STEPS] < enough:
+        piece = table[piece, AFTER]
+    return table[piece, OFFSET] + table[piece, STEPS]
+
+
+@uncounted_helper
+def _gather_apart(piece: int, step: int, table: IntArray, view: IntArray, address: IntArray, to: int) -> None:
+    """Copy the rows of a sample that are in several pieces, strided, or padded, one by one."""
+    row_bytes = view[ROW_BYTES]
+    limit = _recorded(piece, table, step + view[HI]) + view[END]
+    begin, over = step + view[LO], step + view[HI] - limit
+    if view[SHIFT] and over > 0:
+        begin -= over
+    for row in range(begin, begin + view[HI] - view[LO], view[EVERY]):
+        if (row >= 0 and row < limit) or view[PAD] == REPEAT:
+            inside = min(max(row, 0), limit - 1)
+            while inside < table[piece, OFFSET] and table[piece, BEFORE] >= 0:
+                piece = table[piece, BEFORE]
+            while inside >= table[piece, OFFSET] + table[piece, STEPS] + view[END] and table[piece, AFTER] >= 0:
+                piece = table[piece, AFTER]
+            source = address[table[piece, SLOT]]
+            _copy(to, source + (table[piece, ROW] + max(inside - table[piece, OFFSET], 0)) * row_bytes, row_bytes)
+        else:
+            _fill(to, row_bytes)
+        to += row_bytes
 
 
 @uncounted_helper
 def _gather_strided(
     places: IntArray, table: IntArray, view: IntArray, address: IntArray, to: int, lo: int, hi: int
 ) -> None:
-    """Single rows, all inside the episode."""
-    row_bytes, align = view[ROW_BYTES], view[ALIGN]
-    to += lo * len(range(view[LO], view[HI], view[EVERY])) * row_bytes
+    size = len(range(view[LO], view[HI], view[EVERY])) * view[ROW_BYTES]
     for j in range(lo, hi):
-        e = places[j, 0]
-        source = address[table[e, SLOT]] + table[e, STEP_ROW + align] * row_bytes
-        for step in range(view[LO], view[HI], view[EVERY]):
-            _copy(to, source + (places[j, 1] + step) * row_bytes, row_bytes)
-            to += row_bytes
+        _gather_apart(places[j, 0], places[j, 1], table, view, address, to + j * size)
+
+
+@uncounted_helper
+def _gather_whole(places: IntArray, view: IntArray, source: int, to: int, lo: int, hi: int) -> None:
+    """Values of episodes, of which each piece has a copy."""
+    for j in range(lo, hi):
+        _copy(to + j * view[ROW_BYTES], source + places[j, 0] * view[ROW_BYTES], view[ROW_BYTES])
 
 
 @uncounted_helper
@@ -266,6 +351,6 @@ def _mask(places: IntArray, table: IntArray, view: IntArray, to: int, lo: int, h
     width = view[HI] - view[LO]
     for j in range(lo, hi):
         begin = places[j, 1] + view[LO]
-        limit = table[places[j, 0], STEPS] + view[END]
+        limit = _recorded(places[j, 0], table, places[j, 1] + view[HI]) + view[END]
         for i in range(width):
             set_byte(to + j * width + i, int(0 <= begin + i < limit))

@@ -86,10 +86,10 @@ def through(arranged: Any, n: int, output: Callable[[Batch], Any]) -> Any:
     arrays: dict[str, Array] = {}
     _replaced(arranged, lambda array: arrays.update({str(len(arrays)): array}))
     mark: Mark = arranged.ticket, arranged.weight
-    made = output(Batch.of(Columns.of_flat(arrays, n), *mark))
+    outputs = output(Batch.of(Columns.of_flat(arrays, n), *mark))
     keys = iter(arrays)
-    tree = _replaced(arranged, lambda _: made[next(keys)])
-    return type(made)(tree, *mark) if is_mapping(tree) else marked(tree, mark)
+    tree = _replaced(arranged, lambda _: outputs[next(keys)])
+    return type(outputs)(tree, *mark) if is_mapping(tree) else marked(tree, mark)
 
 
 def _replaced(value: Any, of: Callable[[Array], Any]) -> Any:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import index
-from typing import Any, Literal, NamedTuple, TypeGuard, get_args
+from typing import Literal, NamedTuple, TypeGuard, get_args
 
 import numpy as np
 
@@ -73,12 +73,6 @@ class Cursor:
         self.epoch_set: int | None = None  # epoch that was set and not begun since
         self._last: int | None = None  # the epoch that is finished over the extent of an earlier dataset
         self._changing = ForkSafeLock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_changing"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _changing=ForkSafeLock())
 
     def saved(self) -> State:
         """Return the state to save."""

@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from penstock.core.turns import Turns
+from penstock.errors import ArgumentError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
 from penstock.flow.ordered_map import OrderedMap
@@ -120,6 +121,12 @@ class LoaderIterator(Iterator[T]):
         self._exhausted = False
         self._closed = False
         self._last = time.perf_counter()
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentError(
+            "expected a loader to pickle, which is pickled where it stands, got its iterator, whose threads stay in "
+            "this process; or save loader.state_dict(), and load it into a loader there"
+        )
 
     def __next__(self) -> T:
         with self._turns:

@@ -10,7 +10,9 @@ from penstock.core.columns import Columns, under
 from penstock.core.narrowing import is_listed, is_mapping
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import ArgumentError, SpecError, suggestion
+from penstock.loading import layouts_rl
 from penstock.loading.arranged import BatchDict, mark_of, marked, through, tuple_class
+from penstock.loading.layouts_packs import PACKS
 from penstock.loading.ticket import Batch
 
 Arrange = Callable[[Batch], Any]
@@ -25,7 +27,21 @@ class NamedLayout:
     source: str
 
 
-LAYOUTS: dict[str, NamedLayout] = {}
+LAYOUTS: dict[str, NamedLayout] = {
+    "sb3": NamedLayout(
+        layouts_rl.sb3,
+        "https://github.com/DLR-RM/stable-baselines3/blob/v2.9.2/stable_baselines3/common/buffers.py",
+    ),
+    "d3rlpy": NamedLayout(
+        layouts_rl.d3rlpy, "https://github.com/takuseno/d3rlpy/blob/v2.8.1/d3rlpy/dataset/mini_batch.py"
+    ),
+    "corl": NamedLayout(layouts_rl.corl, "https://github.com/tinkoff-ai/CORL/blob/main/algorithms/offline/td3_bc.py"),
+    "torchrl": NamedLayout(layouts_rl.torchrl, "https://docs.pytorch.org/rl/stable/reference/data_datasets.html"),
+    "tianshou": NamedLayout(
+        layouts_rl.tianshou, "https://github.com/thu-ml/tianshou/blob/v2.0.1/tianshou/data/buffer/buffer_base.py"
+    ),
+    **{name: NamedLayout(arrange, source) for name, (arrange, source) in PACKS.items()},
+}
 """Every layout that has a name."""
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, overload
 
 from typing_extensions import TypeVar
 
 from penstock.core.boundary import loading_state
+from penstock.data.coverage import Coverage, coverage
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.plan_picture import PlanPicture
-from penstock.errors import PlanError
+from penstock.errors import ArgumentError, PlanError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
 from penstock.loading.batch_source import BatchSource, State
@@ -164,6 +167,75 @@ class Loader(Generic[T]):
         dataset continues.
         """
         return LoaderIterator(self._cursor, self._limits, self._hand_over, self._ahead, self._metrics)
+
+    def __getitem__(self, number: object) -> NoReturn:
+        """Raise `ArgumentError`: batches have no numbers. A `DataLoader` over a loader asks for them.
+
+        Args:
+            number: Anything.
+        """
+        raise ArgumentError(
+            "expected a loop over the loader, which makes batches already, got a request by number, as of a PyTorch "
+            "DataLoader around it; use the loader itself, or loader.data_loader() where only a DataLoader will do"
+        )
+
+    __getitems__ = __getitem__  # which a DataLoader calls with the numbers of a batch
+
+    @property
+    def sampler(self) -> torch.utils.data.Sampler[int]:
+        """A view for trainers of PyTorch: its `set_epoch` is that of the loader. It yields nothing.
+
+        Example:
+            >>> import penstock
+            >>> loader = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps().shuffle().loader(batch_size=3)
+            >>> loader.sampler.set_epoch(5)
+            >>> loader.state_dict()["position"]
+            15
+        """
+        return importlib.import_module("penstock.loading.torch_view").LoaderOrder(self._cursor)
+
+    @property
+    def batch_sampler(self) -> torch.utils.data.BatchSampler | None:
+        """A view for trainers of PyTorch, around `sampler`. None if batches have no fixed size.
+
+        Example:
+            >>> import penstock
+            >>> loader = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).steps().loader(batch_size=2)
+            >>> loader.batch_sampler.batch_size, len(loader.batch_sampler)
+            (2, 2)
+        """
+        view = importlib.import_module("penstock.loading.torch_view")
+        return view.batch_sampler(self._cursor, self.batch_size, self.drop_last)
+
+    def data_loader(
+        self, kind: type[torch.utils.data.DataLoader[Any]] | None = None, **options: Any
+    ) -> torch.utils.data.DataLoader[Any]:
+        """Return a `DataLoader` of PyTorch with the samples of the loader in the same order.
+
+        It is for trainers that accept nothing else and split batches over processes themselves, such as
+        `Accelerator.prepare`. So the loader must have the samples of all ranks: with several processes, make it with
+        `rank=0, world=1`. The trainer may split, repeat, drop and skip batches, begin any epoch with `set_epoch`, and
+        read in worker processes. It begins where the next loop of the loader would, and does not move the loader. Its
+        state is the trainer's: the epoch, and the number of batches.
+
+        Args:
+            kind: The class, such as `StatefulDataLoader` of torchdata, whose states then hold the position. The default
+                is None: `torch.utils.data.DataLoader`.
+            options: More arguments of the class, such as `num_workers`.
+
+        Raises:
+            PlanError: The loader has the share of a rank, or its batches are made in turn, or worker processes would
+                copy to a device.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> samples = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).steps()
+            >>> batches = samples.loader(batch_size=4, output="torch").data_loader()
+            >>> type(batches).__name__, [batch["rewards"].tolist() for batch in batches]
+            ('DataLoader', [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]])
+        """
+        view = importlib.import_module("penstock.loading.torch_view")
+        return view.data_loader(copy.copy(self._cursor), self._hand_over, kind, options)
 
     def peek(self) -> T:
         """Return the first batch of the next loop, which still gets it. Cost: loads one batch.
@@ -353,7 +425,7 @@ class Loader(Generic[T]):
         since: int | None = None,
         until: int | None = None,
     ) -> Uses:
-        """Return the batches that had some episodes so far, and those that will have them: the inverse of `why`.
+        """Return the batches that had some episodes so far, and the ones that will: the inverse of `why`.
 
         It is arithmetic: nothing is logged, read, or changed. Positions before the position of the loader were given,
         except of epochs that were left early. A run over data that has grown meanwhile is counted in its present order.
@@ -389,6 +461,39 @@ class Loader(Generic[T]):
         if not isinstance(feed, PositionSource):
             raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
         return uses(feed, int(state["position"]), episodes, source, since, until)
+
+    def coverage(self, column: str | None = None, *, epoch: int | None = None) -> Coverage:
+        """Return which rows of the data are in no sample of an epoch, and why.
+
+        Reasons are, for example, episodes that were not chosen, excluded spans, episodes that are shorter than a
+        window, a stride, a filter, the length of an epoch, the end of a mix, packs that drop samples, a short last
+        batch, and skipped ranges. Nothing is read, and the state does not change.
+
+        Args:
+            column: Output whose rows are counted. The default is the widest range of steps.
+            epoch: Number of the epoch, 0 or more. The default is None: the epoch under way.
+
+        Returns:
+            Counts and ranges by reason. Cost: plans the epoch once, and where rows are missing once more for each
+            transform that may lose some.
+
+        Raises:
+            PlanError: The dataset is not a `MapDataset` or has no end, or there is no such column or epoch.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(9.0)}, lengths=[6, 1, 2])
+            >>> print(data.windows(2, stride=2).loader(batch_size=2, drop_last=True).coverage())
+            8 of 9 steps (88.889%) are in a sample of epoch 0
+                                           steps   share  ranges  episodes
+            in a sample                        8  88.89%
+            episode shorter than a sample      1  11.11%       1         1
+        """
+        feed, state = self._cursor.current()
+        if not isinstance(feed, PositionSource):
+            raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
+        number = feed.epoch(state) if epoch is None else epoch
+        return coverage(feed.dataset, number or 0, column, feed.given(number or 0))
 
     def show(self, batches: int = 16, *, position: int | None = None) -> PlanPicture:
         """Show what the loader will serve, before it serves it: batches, layout, mixing, shares of a mix.

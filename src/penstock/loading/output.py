@@ -46,9 +46,9 @@ def hand_over_of(
     if output == "numpy":
         return layout or as_it_is
     if output == "torch":
-        made = importlib.import_module("penstock.loading.torch").TorchOutput(device, pin)
+        convert = importlib.import_module("penstock.loading.torch").TorchOutput(device, pin)
     elif output == "jax":
         return importlib.import_module("penstock.loading.jax").JaxOutput(sharding, layout)
     else:
         raise PlanError(f'expected the output "numpy", "torch" or "jax", or a function of a batch, got {output!r}')
-    return made if layout is None else ArrangedOutput(layout, made)
+    return convert if layout is None else ArrangedOutput(layout, convert)

@@ -15,7 +15,7 @@ Ownership: arrays come from a `Recycler`, which uses the memory of a batch again
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import index
@@ -25,6 +25,7 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
+from penstock.data.coverage import COVERED
 from penstock.data.planned_samples import PlannedSamples
 from penstock.data.recycler import Recycler
 from penstock.data.sample_blocks import LONGEST_SEARCH
@@ -120,15 +121,26 @@ class PositionSource:
         if self.batch_size is None:
             begin, end = (self.dataset.plan.start(e) for e in (epoch, epoch + 1))
             return len(self._kept_edges(begin, end)) - 1 if begin < end else 0
-        lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
-        return (hi - lo) // self.batch_size if self.drop_last else -(-(hi - lo) // self.batch_size)
+        samples = self._samples(epoch)
+        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
 
     def epoch_batches(self, state: State) -> int:
         """Return the number of batches of the whole epoch of a state, which is equal on all ranks."""
+        return self._counted(self.batches, state)
+
+    def epoch_samples(self, state: State) -> int:
+        """Return the number of samples of the whole epoch of a state, over all ranks and without skipped ones."""
+        return self._counted(self._samples, state)
+
+    def _counted(self, count: Callable[[int], int], state: State) -> int:
         if self.endless:
-            raise TypeError("a mix that never stops has no length; with_epoch_length(n) makes epochs of n samples")
+            raise TypeError("a dataset without end has no length; with_epoch_length(n) makes epochs of n samples")
         epoch = self.epoch(state)
-        return 0 if epoch is None else self.batches(epoch)
+        return 0 if epoch is None else count(epoch)
+
+    def _samples(self, epoch: int) -> int:
+        lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
+        return hi - lo
 
     def _kept_edges(self, lo: int, hi: int) -> IntArray:
         """Kept numbers `[b + 1]` at which planned batches begin and end, from position `lo` to `hi - 1`."""
@@ -224,6 +236,24 @@ class PositionSource:
                 lambda edges=edges: self._remote_ranges(edges),
             )
             lo = hi
+
+    def given(self, epoch: int) -> list[tuple[str, list[tuple[int, int]]]]:
+        """Return what is given of an epoch, as ranges of positions, and what it was before batches and skips.
+
+        Each comes with the reason why its samples are not in the one before.
+        """
+        if self.endless:
+            raise PlanError(
+                "expected an epoch with an end to cover, got a mix that never stops; call with_epoch_length(n) first"
+            )
+        skips = self.skips
+        lo, hi = (self.epoch_start(e)["position"] for e in (epoch, epoch + 1))
+        first, last = skips.kept_before(lo), skips.kept_before(hi)
+        end = last - (last - first) % self.step if self.drop_last else last
+        levels = [(COVERED, skips.kept(lo, skips.position(end - 1) + 1 if first < end else lo))]
+        if end < last:
+            levels.append(("in a short last batch, which is dropped", skips.kept(lo, hi)))
+        return levels if last - first == hi - lo else [*levels, ("skipped", [(lo, hi)])]
 
     def upcoming(self, state: State, batches: int) -> tuple[IntArray, IntArray]:
         """Return the samples of the next batches of an epoch, over all ranks and without skipped ones."""

@@ -139,7 +139,7 @@ def next_mix(now: PlannedSamples, seams: tuple[MixRecord, ...]) -> PlannedSample
     if mixed is None:
         raise StateError(
             f"expected a mix that can be made again with other first samples, got the chain {' > '.join(now.chain)}; "
-            "use filter() and weighted() on the datasets before they are mixed"
+            "use filter(), weighted() and without() on the datasets before they are mixed"
         )
     return mixed
 

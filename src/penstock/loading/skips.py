@@ -64,6 +64,15 @@ class Skips:
         i = self._first.searchsorted(positions, side="right")
         return (i > 0) & (positions < np.concatenate([np.zeros(1, np.int64), ends])[i])
 
+    def kept(self, lo: int, hi: int) -> list[tuple[int, int]]:
+        """Return the kept positions of `lo : hi` as ranges."""
+        kept: list[tuple[int, int]] = []
+        for first, last in [*self.ranges, (hi, hi)]:
+            if lo < min(first, hi):
+                kept.append((lo, min(first, hi)))
+            lo = max(lo, last)
+        return kept
+
     def to_json(self) -> list[list[int]]:
         """Return `[first, count]` of each range."""
         return [[lo, hi - lo] for lo, hi in self.ranges]

@@ -1,4 +1,4 @@
-"""PyTorch: batches as tensors on a device, and the names of `torch_tensors`, `torch_datasets` and `torch_stream`."""
+"""PyTorch: batches as tensors on a device, and the names of `torch_tensors`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from penstock.core.columns import nest
 from penstock.errors import require
 from penstock.loading.staging import Staging
 from penstock.loading.ticket import Batch
-from penstock.loading.torch_datasets import TorchDataset, TorchSamples
-from penstock.loading.torch_stream import TorchStream, TorchStreamIterator, stream_state
 from penstock.loading.torch_tensors import Tensors, shared, to_torch
 
 if TYPE_CHECKING:
@@ -17,17 +15,7 @@ if TYPE_CHECKING:
 else:
     torch = require("torch", "torch")
 
-__all__ = [
-    "Tensors",
-    "TorchDataset",
-    "TorchOutput",
-    "TorchSamples",
-    "TorchStream",
-    "TorchStreamIterator",
-    "shared",
-    "stream_state",
-    "to_torch",
-]
+__all__ = ["Tensors", "TorchOutput", "shared", "to_torch"]
 
 
 class TorchOutput:

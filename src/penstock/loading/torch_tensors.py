@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.core.columns import Columns, nest
+from penstock.core.narrowing import is_mapping
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import require
 from penstock.loading.ticket import Batch, Ticket
@@ -47,6 +48,20 @@ class Tensors(dict[str, Any]):
         if not isinstance(columns, Batch):
             return cls(tree)
         return cls(tree, columns.ticket if columns.has_ticket else None, columns.weight)
+
+    def to(self, device: str | torch.device, non_blocking: bool = False) -> Tensors:
+        """Return a copy on a device, with the same ticket and weight. Lightning and Accelerate call it.
+
+        Args:
+            device: The device.
+            non_blocking: Whether the copy from page-locked memory may go on after the call. The default is False.
+
+        Example:
+            >>> batch = Tensors({"x": {"y": torch.zeros(2)}}, weight=0.5).to("meta")
+            >>> batch["x"]["y"].device.type, batch.weight
+            ('meta', 0.5)
+        """
+        return Tensors(_on(self, device, non_blocking), self.ticket, self.weight)
 
 
 def to_torch(columns: Columns, device: str | torch.device | None = None, *, pin: bool = False) -> Tensors:
@@ -111,3 +126,10 @@ def _moved(tensor: torch.Tensor, device: str | torch.device | None, pin: bool) -
     if pin:
         tensor = tensor.pin_memory()
     return tensor if device is None else tensor.to(device, non_blocking=pin)
+
+
+def _on(tree: Mapping[str, Any], device: str | torch.device, non_blocking: bool) -> dict[str, Any]:
+    return {
+        name: _on(value, device, non_blocking) if is_mapping(value) else value.to(device, non_blocking=non_blocking)
+        for name, value in tree.items()
+    }

@@ -1,8 +1,8 @@
-"""`Uses`: the batches that had an episode, and those that will have it. The inverse of a ticket.
+"""`Uses`: the batches that had an episode, and later ones that will. The inverse of a ticket.
 
 Nothing is logged. The plan finds the positions of an episode by arithmetic (`Plan.uses`), and the edges of batches
 follow from the batch size, the skipped ranges and the position of the loader. So positions are exact for any run of
-this plan. Tickets of batches before a state was loaded are those of this loader's batch size and number of ranks.
+this plan. Tickets of batches before a state was loaded assume the batch size and ranks of this loader.
 
 Batches of an epoch are cut from its start, and around the position of the loader, where a resumed loader began.
 """
@@ -18,11 +18,9 @@ import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
-from penstock.core.narrowing import is_integer
 from penstock.core.text import counted
-from penstock.data.planned_rows import source_name
-from penstock.data.planned_samples import PlannedSamples
-from penstock.errors import ArgumentError, PlanError, StateError
+from penstock.data.planned_rows import asked_episodes, source_name
+from penstock.errors import PlanError, StateError
 from penstock.loading.position_source import PositionSource
 from penstock.loading.printed import printed
 from penstock.loading.skips import Skips
@@ -41,10 +39,10 @@ class Uses:
         episodes: Numbers of the episodes in their source.
         position: Position of the loader: samples before it were given.
         until: Position after the last one that was looked at.
-        table: Columns `mix` (0, or the number of the mix in a run whose mix was changed), `position`, `epoch`, `batch`
-            (number in its epoch, -1 if no batch has the sample), `row` (in the batch of all ranks), `rank` (that has
-            the row), `given` (whether the batch was given), and `skipped` (whether the loader skips the position now;
-            whether it was given before is not known).
+        table: Columns `mix` (0, or the number of the mix in a run whose mix was changed), `position`, `original`
+            (position that the sample had before `without`), `epoch`, `batch` (number in its epoch, -1 if no batch has
+            the sample), `row` (in the batch of all ranks), `rank` (that has the row), `given` (whether the batch was
+            given), and `skipped` (whether the loader skips the position now; whether it was given before is not known).
         tickets: Ticket of each line: of the rows of that rank. None if no batch has the sample.
         name: Name of the source.
 
@@ -87,11 +85,11 @@ class Uses:
     @cached_property
     def _shown(self) -> list[str]:
         """Columns with information for this table."""
-        plain = {"mix": 0, "rank": 0, "skipped": False}
+        plain = {"mix": 0, "rank": 0, "skipped": False, "original": self.table["position"]}
         return [name for name in self.table if name not in plain or np.any(self.table[name] != plain[name])]
 
     def __str__(self) -> str:
-        return f"{printed(self)}\n{self.sentence}"
+        return printed(self)
 
     def __rich__(self) -> Any:
         from rich.table import Table
@@ -123,32 +121,13 @@ def uses(
     end = _end(feed, position) if until is None else until
     if end < 0 or (since is not None and not 0 <= since <= end):
         raise PlanError(f"expected positions 0 <= since <= until, got {since} and {end}")
-    found = [_found_before(feed, mix, number, wanted) for mix in range(len(feed.seams) if since is None else 0)]
+    parts = [_found_before(feed, mix, number, wanted) for mix in range(len(feed.seams) if since is None else 0)]
     mine = plan.uses(number, wanted, since or 0, end) if end else wanted[:0]
-    found.append(_lines(feed, position, mine, len(feed.seams)))
-    columns = {name: np.concatenate([part.columns[name] for part in found]) for name in found[0].columns}
-    tickets = tuple(ticket for part in found for ticket in part.tickets)
+    parts.append(_lines(feed, position, mine, len(feed.seams)))
+    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+    tickets = tuple(ticket for part in parts for ticket in part.tickets)
     names = source_name(feed.dataset.sources[number])
     return Uses(number, tuple(wanted.tolist()), position, end, Columns(columns, len(tickets)), tickets, names)
-
-
-def asked_episodes(samples: PlannedSamples, episodes: int | Sequence[int], source: int | None) -> tuple[int, IntArray]:
-    """Return the number of a source and the numbers of episodes in it, ascending, each once."""
-    sources = len(samples.sources)
-    if source is None and sources > 1:
-        names = [source_name(each) for each in samples.sources]
-        raise PlanError(f"expected the number of the source of the episodes, got None for {names}; give source=")
-    number = source or 0
-    if not 0 <= number < sources:
-        raise PlanError(f"expected a source within 0:{sources}, got {number}")
-    given = [episodes] if is_integer(episodes) else list(episodes)
-    if not all(is_integer(each) and not isinstance(each, bool) for each in given):
-        raise ArgumentError(f"expected episodes as a number or a list of numbers, got {episodes!r}")
-    wanted = np.unique(np.array(given, np.int64))
-    many = len(samples.sources[number])
-    if len(wanted) and not (wanted[0] >= 0 and wanted[-1] < many):
-        raise PlanError(f"expected episodes within 0:{many} of source {number}, got {wanted[0]}:{wanted[-1] + 1}")
-    return number, wanted
 
 
 class _Lines(NamedTuple):
@@ -196,7 +175,8 @@ def _lines(feed: PositionSource, position: int, mine: IntArray, mix: int) -> _Li
     epoch = plan.locate(mine)[0] if len(mine) else mine
     skipped = skips.covers(mine)
     kept = np.array([skips.kept_before(k) for k in mine.tolist()], np.int64) if len(skips) else mine
-    batch, first, last = np.full(len(mine), -1), np.zeros_like(mine), np.ones_like(mine)
+    batch = np.full(len(mine), -1)
+    first, last = np.zeros_like(mine), np.ones_like(mine)
     for e in np.unique(epoch).tolist():
         of = np.flatnonzero((epoch == e) & ~skipped)
         batch[of], first[of], last[of] = _batches(feed, position, e, kept[of])
@@ -213,6 +193,7 @@ def _lines(feed: PositionSource, position: int, mine: IntArray, mix: int) -> _Li
     columns = {
         "mix": np.full(len(mine), mix),
         "position": mine,
+        "original": plan.originals(mine),
         "epoch": epoch,
         "batch": batch,
         "row": np.where(batch >= 0, row, -1),
@@ -225,7 +206,8 @@ def _lines(feed: PositionSource, position: int, mine: IntArray, mix: int) -> _Li
 
 def _batches(feed: PositionSource, position: int, epoch: int, kept: IntArray) -> _BatchEdges:
     """The batches of samples of one epoch; the number is -1 for samples that `drop_last` leaves out."""
-    plan, skips, size = feed.dataset.plan, feed.skips, feed.batch_size
+    plan, skips = feed.dataset.plan, feed.skips
+    size = feed.batch_size
     start, stop = plan.start(epoch), plan.start(epoch + 1) if not feed.endless else position
     lo, hi = skips.kept_before(start), skips.kept_before(stop)
     now = skips.kept_before(position) if start < position < stop or feed.endless else lo

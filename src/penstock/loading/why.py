@@ -37,7 +37,8 @@ class Why:
         table: Columns `position`, `epoch`, `source` and `episode` (numbers), `first_row` and `rows` (in the row space
             of the view), `step` (first row, counted from the start of its episode), `segment` (number of the sequence
             in its pack; 1 without packs), `share` (fraction of all samples that a mix takes from there; 1 without a
-            mix), and `skipped` (whether the loader skips the position now).
+            mix), `original` (position that the sample had before `without`), and `skipped` (whether the loader skips
+            the position now).
         sources: Names of the sources.
         parts: Names of the parts of a mix that the sources belong to. The default is empty.
 
@@ -84,7 +85,7 @@ class Why:
     @cached_property
     def _hidden(self) -> set[str]:
         """Columns without information for this table."""
-        plain = {"segment": 1, "share": 1, "skipped": False}
+        plain = {"segment": 1, "share": 1, "skipped": False, "original": self.table["position"]}
         return {name for name, value in plain.items() if np.all(self.table[name] == value)}
 
     def _cell(self, name: str, i: int) -> str:
@@ -106,7 +107,9 @@ def why(samples: PlannedSamples, ticket: Ticket, skips: Skips, column: str | Non
     sample = lines.pop("sample")
     del lines["place"]
     epoch = samples.plan.locate(positions)[0]
+    original = samples.plan.originals(positions)
     table: dict[str, npt.NDArray[Any]] = {"position": positions[sample], "epoch": epoch[sample], **lines}
+    table["original"] = original[sample]
     shares = shares_of(samples.plan, positions)
     table["share"] = np.ones(len(sample)) if shares is None else shares.share[sample, lines["source"]]
     table["skipped"] = skips.covers(positions)[sample]

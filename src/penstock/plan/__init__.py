@@ -29,6 +29,7 @@ from penstock.plan.weighted import Weighted
 from penstock.plan.weights import MixReport, nested, proportional, shares
 from penstock.plan.where import Where
 from penstock.plan.windows import Windows
+from penstock.plan.without import Without
 
 __all__ = [
     "Batches",
@@ -65,6 +66,7 @@ __all__ = [
     "Weighted",
     "Where",
     "Windows",
+    "Without",
     "apply",
     "lower_bound",
     "nested",

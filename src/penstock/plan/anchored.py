@@ -6,7 +6,7 @@ stored for each sample. For all episodes of a source, the sum has an entry for e
 
 With `pad="drop"`, anchors are chosen so that all ranges are inside the episode (`_room`), so every sample has equal
 numbers of rows. Otherwise ranges are clipped to the episode, and the missing rows are zeros or copies of the nearest
-row.
+row. Limits of padding (`pads`) move the first and the last anchor, also to steps before or behind the episode.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class AnchoredPlan(FixedPlan):
     from there.
 
     With `pad="drop"`, the anchors are the steps `t` in `0 : T` for which every view is inside the episode. Otherwise
-    `first` is 0, anchors continue to the end, and rows outside are padding.
+    rows outside are padding. `first` is 0 and anchors continue to the end, unless `pads` limits the padding before and
+    after the episode.
 
     Building it costs a pass over the episodes: half a byte for each, or 56 bytes if they are chosen ones. A call finds
     the episode of each position, then uses arithmetic. `first`, `spare` (steps at the end without an anchor), `stride`
@@ -79,9 +80,9 @@ class AnchoredPlan(FixedPlan):
         squeeze: bool | Collection[str] = False,
         stride: int = 1,
         pad: Pad = "drop",
+        pads: tuple[int | None, int | None] = (None, None),
         final: bool = False,
     ) -> None:
-        self.episodes = episodes
         self.stride = stride
         self.pad = pad
         _check_names([name for name, *_ in (*outputs, *masks, *places)])
@@ -96,7 +97,10 @@ class AnchoredPlan(FixedPlan):
         self.marks = (*(DerivedOutput(name, number[view]) for name, view in masks), *place_marks)
         self.fingerprint = chained(episodes.fingerprint, transform)
         ranges = [view for view in self.views if view.align != "episode"]
-        self.first, self.spare = _room(ranges, -int(final)) if pad == "drop" else (0, 0)
+        self.first, self.spare = _room(ranges, -int(final)) if pad == "drop" else _padded_room(ranges, *pads)
+        self.inside = pad == "drop" or min(self.first, self.spare) >= 0
+        """Whether every anchor is a step of its episode."""
+        self.episodes = episodes = episodes if self.inside else _without_empty(episodes)
         self._samples = episodes.groups(self.first + self.spare, stride)
         self._reason = "" if self._samples.n else _reason(episodes, self.first + self.spare + 1)
 
@@ -140,8 +144,15 @@ class AnchoredPlan(FixedPlan):
     @override
     def uses(self, source: int, episodes: IntArray, lo: int, hi: int) -> IntArray:
         rows = self.episodes.rows_of(source, episodes)
-        first = self._samples.starts(rows)
-        return in_each_epoch(ranges(first, self._samples.starts(rows + 1) - first), len(self), lo, hi)
+        return in_each_epoch(ranges(self._samples.starts(rows), self.samples_in(rows)), len(self), lo, hi)
+
+    @override
+    def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:
+        return self.episodes.extent_of(self.views[view].align, self.episodes.rows_of(source, episodes))
+
+    def samples_in(self, rows: IntArray) -> IntArray:
+        """Return the number of samples of rows of the table of episodes, `[n]`."""
+        return self._samples.starts(rows + 1) - self._samples.starts(rows)
 
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Widths of the views without padding, or the parts of the views inside the episode."""
@@ -184,6 +195,19 @@ def _room(views: Sequence[View], least: int) -> tuple[int, int]:
     first = max([0, *(-view.steps[0] for view in views)])
     spare = max([least, *(view.steps[-1] - view.end for view in views)])
     return first, spare
+
+
+def _padded_room(views: Sequence[View], before: int | None, after: int | None) -> tuple[int, int]:
+    """First anchor, and steps at the end that are none, so that so many rows are padded. Without a limit: 0."""
+    first = 0 if before is None else max((-view.steps[0] for view in views), default=0) - before
+    spare = 0 if after is None else max((view.steps[-1] - view.end for view in views), default=0) - after
+    return first, spare
+
+
+def _without_empty(episodes: Episodes) -> Episodes:
+    """Return the episodes that have a step: an anchor outside of others would have no row to repeat."""
+    steps = np.flatnonzero(episodes.length)
+    return episodes if len(steps) == len(episodes) else episodes.take(steps, "with a step")
 
 
 def _spans(source: IntArray, start: IntArray, width: int) -> Selection:

@@ -56,6 +56,8 @@ class Plan(ABC):
     """The output columns."""
     marks: tuple[DerivedOutput, ...]
     """What the batch carries besides columns: masks where something is padded, segment ids where it is packed."""
+    loses: str = "left out by a transform"
+    """Why rows of the plan below are in no sample of an epoch; empty if an epoch has all samples of the epoch below."""
     fingerprint: str
     """A digest of the episodes, the parameters and the seed: equal plans give equal selections."""
 
@@ -132,10 +134,21 @@ class Plan(ABC):
         """
         raise PlanError(f"expected a plan that finds the samples of an episode, got {type(self).__name__}; define uses")
 
+    def originals(self, positions: IntArray) -> IntArray:
+        """Return the positions that samples had before any were left out with `Without`, `[n]`.
+
+        Seeds of random functions are drawn by them, so that leaving out some samples changes no other one.
+        """
+        return positions
+
+    def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the rows of some episodes in the row space of a view: the first ones, and those after the last."""
+        raise PlanError(f"expected a plan that knows the rows of episodes, got {type(self).__name__}; define them")
+
     def _repr_html_(self) -> str:
         outputs = [(read.name, read.column, *_view_texts(self.views[read.view])) for read in self.reads]
         derived = [(mark.name, f"({mark.kind})", *_view_texts(self.views[mark.view])) for mark in self.marks]
-        count = "endless" if len(self) >= ENDLESS else f"{len(self):,} samples an epoch"
+        count = "endless" if is_endless(self) else f"{len(self):,} samples an epoch"
         return page(
             type(self).__name__, count, table(("output", "column", "rows of", "from the anchor"), [*outputs, *derived])
         )
@@ -260,6 +273,14 @@ class DerivedPlan(Plan):
             return NONE
         return self.inverse(self.upstream.uses(source, episodes, *self.span(lo, hi)), lo, hi)
 
+    @override
+    def originals(self, positions: IntArray) -> IntArray:
+        return self.upstream.originals(positions) if self.same_positions else positions
+
+    @override
+    def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:
+        return self.upstream.rows_of_episodes(view, source, episodes)
+
     def span(self, lo: int, hi: int) -> tuple[int, int]:
         """Return a range of positions below with all those of the positions `lo : hi`, `lo < hi`.
 
@@ -289,6 +310,8 @@ class Reordered(DerivedPlan):
     `self.locate(k)` and `self.sizes(epoch)` instead of `len(self)`. Starts and sizes of epochs, and whether all have
     the same samples, equal the plan's below.
     """
+
+    loses = ""
 
     @property
     @override
@@ -386,8 +409,8 @@ def check_ends(plan: Plan, purpose: str) -> None:
     """Raise an error for a plan without end."""
     if is_endless(plan):
         raise PlanError(
-            f"expected a plan with an end for {purpose}, got a mix that never stops; give mix() another stop, or call "
-            "with_epoch_length(n) first"
+            f"expected a plan with an end for {purpose}, got repeat() without a number or a mix that never stops; call "
+            "repeat() last, give mix() another stop, or call with_epoch_length(n) first"
         )
 
 

@@ -32,6 +32,7 @@ from penstock.errors import PlanError, StateError, suggestion
 from penstock.files.shared import SHARED_BYTES, shared_arrays
 from penstock.formats.base.source import Source
 from penstock.kernels.locate import Groups, OffsetGroups
+from penstock.plan.outputs import RowSpace
 
 _LONGEST_BLOCK = 1 << 16  # episodes whose lengths are looked at together
 
@@ -112,6 +113,12 @@ class Episodes:
     def rows_of(self, source: int, episodes: IntArray) -> IntArray:
         """Return the rows of the table with some episodes of a source, ascending. Cost: a pass over the table."""
         return np.flatnonzero((self.source == source) & np.isin(self.index, episodes))
+
+    def extent_of(self, align: RowSpace, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the first row of each row of the table in a row space, `[n]`, and the one after its last."""
+        _, index, start, length = self.rows_at(rows)
+        first = {"step": start, "boundary": start + index, "episode": index}[align]
+        return first, first + {"step": length, "boundary": length + 1, "episode": np.ones_like(length)}[align]
 
     def groups(self, room: int, stride: int) -> Groups | OffsetGroups:
         """Return the samples of all episodes: `ceil((T - room) / stride)` of an episode of `T` steps, or none."""

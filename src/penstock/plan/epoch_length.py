@@ -48,6 +48,7 @@ class EpochLengthPlan(DerivedPlan):
     """Plan of `EpochLength`."""
 
     same_positions = True
+    loses = "not in this epoch of with_epoch_length"
 
     def __init__(self, upstream: Plan, transform: EpochLength) -> None:
         super().__init__(upstream, transform)

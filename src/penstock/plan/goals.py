@@ -281,6 +281,11 @@ def _base(plan: Plan) -> tuple[AnchoredPlan, bool]:
             f"expected samples at steps to draw goals for, got {type(plan).__name__}; call goals() after steps(), "
             "windows() or pairs(), before datasets are packed or mixed"
         )
+    if not plan.inside:
+        raise PlanError(
+            "expected samples whose anchors are steps, to draw goals for, got windows that begin with padding before "
+            "their anchor or end behind it; give windows() a past of pad_before, and as many more steps as pad_after"
+        )
     return plan, direct
 
 

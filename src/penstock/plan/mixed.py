@@ -58,6 +58,8 @@ class MixedPlan(Plan):
     Raises `PlanError` where parts differ, naming the difference.
     """
 
+    loses = "not reached by the mix in this epoch"
+
     def __init__(
         self,
         parts: Sequence[MixPart],
@@ -176,15 +178,36 @@ class MixedPlan(Plan):
     def uses(self, source: int, episodes: IntArray, lo: int, hi: int) -> IntArray:
         if lo >= hi or self.empty:
             return NONE
-        number = bisect_right(self.first, source) - 1
+        number = self._part_of(source)
         part, begin = self.parts[number], int(self.begin[number])
-        if source < 0 or source >= self._sources or part.plan.empty:
+        if part.plan.empty:
             return NONE
-        first, last = int(self.counts(lo)[number]), int(self.counts(hi)[number])
-        j = part.plan.uses(source - self.first[number], episodes, first, last) - begin
+        j = part.plan.uses(source - self.first[number], episodes, *self.below(number, lo, hi)) - begin
         each = int(self._each_epoch[number])
         epoch, rank = np.divmod(j, each) if each else (np.zeros_like(j), j)
         return epoch * len(self) + self.course.places(number, rank)
+
+    def below(self, number: int, lo: int, hi: int) -> tuple[int, int]:
+        """Return the range of positions that a part has in `lo : hi`."""
+        first, last = self.counts(lo), self.counts(hi)
+        return int(first[number]), int(last[number])
+
+    def view_below(self, view: int, number: int) -> int | None:
+        """Return the view of a part that is joined into a view; None if the part lacks it."""
+        return self._below[view][number]
+
+    @override
+    def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:
+        number = self._part_of(source)
+        below = self.view_below(view, number)
+        if below is None:
+            return NONE, NONE
+        return self.parts[number].plan.rows_of_episodes(below, source - self.first[number], episodes)
+
+    def _part_of(self, source: int) -> int:
+        if not 0 <= source < self._sources:
+            raise PlanError(f"expected a source within 0:{self._sources}, got {source}")
+        return bisect_right(self.first, source) - 1
 
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """Each part resolves its own samples. All selections tell the origin of each sample, which spans cannot where a

@@ -114,9 +114,9 @@ class DerivedOutput:
     * `"place"` `[n, 2]` int64: number of the sample's episode in its source, and the step of its first row; -1 without
       rows. The view must be one of boundary rows, which tell the end of an episode from the start of the next.
     * `"drawn"` `[n]` bool: whether the sample has a row in the view. In a view of goals: whether its goal was drawn.
-    * `"step_numbers"` `[n, L]` int32: number of each row in its episode; -1 in padding.
-    * `"episode_numbers"` `[n, L]` int32: number of each row's episode in its source; -1 in padding.
-    * `"source_numbers"` `[n, L]` int32: number of each row's source; -1 in padding.
+    * `"step_numbers"` `[n, L]` int32: number of each row in its episode; `padding` in padding.
+    * `"episode_numbers"` `[n, L]` int32: number of each row's episode in its source; `padding` in padding.
+    * `"source_numbers"` `[n, L]` int32: number of each row's source; `padding` in padding.
     """
 
     name: str
@@ -125,3 +125,4 @@ class DerivedOutput:
     width: int = 0
     having: tuple[int, ...] = ()
     squeeze: bool = False
+    padding: int = -1

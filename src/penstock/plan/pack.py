@@ -17,8 +17,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_integer, is_mapping, is_tuple
 from penstock.core.selection import Selection
-from penstock.core.turns import ForkSafeLock
-from penstock.errors import PlanError, StateError
+from penstock.errors import PlanError
 from penstock.flow.limits import cores
 from penstock.plan.base import NONE, Plan, chained, check_ends, checked, epoch_of, within
 from penstock.plan.delta_timestamps import PickedView
@@ -33,10 +32,9 @@ from penstock.plan.packing.rule import Flush, Method, Overlong, Rule
 from penstock.plan.packing.staged import StagedIndex, joined_pieces
 from penstock.plan.ramp import Ramp, as_ramp, ramp_at
 from penstock.plan.transform import PlanTransform, require_int
+from penstock.plan.varying import VaryingEpochs
 
 SEGMENTS: tuple[MarkKind, ...] = ("segment_ids", "positions", "lengths", "cu_seqlens", "sources")
-FAR = 100_000  # epochs between one whose begin is known and one that is asked for: further off it is a mistake
-BARREN = 100  # epochs without any pack that are planned in a row before it is taken that there never is one
 
 
 @dataclass(frozen=True)
@@ -198,6 +196,8 @@ class PackedPlan(Plan):
     one of another version, is planned again.
     """
 
+    loses = "dropped or cut by pack because of its length"
+
     def __init__(
         self,
         upstream: Plan,
@@ -213,8 +213,10 @@ class PackedPlan(Plan):
         self._single = upstream.steady and not transform.repack and not transform.ramp
         self._plans = RecentIndexes(self._planned, ahead=not self._single)
         self._only: Index | None = None  # the index of all epochs, once it is planned
-        self._starts = {0: 0}  # of epochs whose begin is known; all of them where there is one index
-        self._lock = ForkSafeLock()
+        self._epochs = VaryingEpochs(
+            lambda epoch: 0 if upstream.empty else len(self._index(epoch)),
+            f"{transform!r} drops every sample; a ramp may have become shorter than all of them",
+        )
         self._width = self._widths()
         self._slots = self._most_sequences()
         self.reads = tuple(
@@ -305,33 +307,19 @@ class PackedPlan(Plan):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to pack, in the one plan or in `BARREN` epochs from the first on."""
+        """Whether there is nothing to pack, in the one plan or in many epochs from the first on."""
         if self._single or self.upstream.empty:
             return len(self) == 0
-        return not any(len(self._index(epoch)) for epoch in range(BARREN))
+        return self._epochs.barren
 
     def set_epoch_start(self, epoch: int, start: int) -> None:
         """Store the start, where every epoch is planned again. Raises `StateError` if its neighbours exclude it."""
-        with self._lock:
-            low = max(s for e, s in self._starts.items() if e <= epoch)
-            high = min((s for e, s in self._starts.items() if e >= epoch), default=start)
-            if not low <= start <= high:
-                raise StateError(f"expected epoch {epoch} to begin within {low}:{high + 1}, got {start}")
-            self._starts[epoch] = start
+        if not self._single:
+            self._epochs.set_start(epoch, start)
 
     def start(self, epoch: int) -> int:
         """By product; or where every epoch is planned again, by planning on from the last epoch with a known start."""
-        if self._single or self.upstream.empty:
-            return epoch * len(self)
-        with self._lock:
-            known = next((e for e in (epoch, epoch - 1) if e in self._starts), None)  # usually, in constant time
-            if known is None:
-                known = max(e for e in self._starts if e <= epoch)
-            if epoch - known > FAR:
-                raise PlanError(f"expected an epoch within {FAR} of one whose begin is known, got {epoch}, {known} is")
-            for e in range(known, epoch):
-                self._starts[e + 1] = self._starts[e] + len(self._index(e))
-            return self._starts[epoch]
+        return epoch * len(self) if self._single else self._epochs.start(epoch)
 
     @override
     def count_below(self, position: int) -> int | None:
@@ -341,31 +329,11 @@ class PackedPlan(Plan):
 
     @override
     def sizes(self, epoch: IntArray) -> IntArray:
-        if self._single:
-            return super().sizes(epoch)
-        size_of = {e: self.start(e + 1) - self.start(e) for e in np.unique(epoch).tolist()}
-        return np.array([size_of[e] for e in epoch.tolist()], np.int64)
+        return super().sizes(epoch) if self._single else self._epochs.sizes(epoch)
 
     def locate(self, k: IntArray) -> tuple[IntArray, IntArray]:
         """By division, or by search over the epochs planned so far. Raises `PlanError` if no later epoch has packs."""
-        if self._single or len(k) == 0:
-            return super().locate(k)
-        first, last = int(k.min()), int(k.max())
-        with self._lock:
-            epoch = max(e for e, start in self._starts.items() if start <= first)
-        starts = [self.start(epoch), self.start(epoch + 1)]
-        if last - starts[0] > FAR * max(starts[1] - starts[0], 1):
-            raise PlanError(f"expected a position within {FAR} epochs of {starts[0]}, got {last}")
-        while starts[-1] <= last:
-            if len(starts) > BARREN and starts[-1] == starts[-BARREN - 1]:
-                barren = epoch + len(starts) - 1 - BARREN
-                raise PlanError(
-                    f"expected packs in one of {BARREN} epochs from epoch {barren} on, got none: {self._pack!r} drops "
-                    "every sample; a ramp may have become shorter than all of them"
-                )
-            starts.append(self.start(epoch + len(starts)))
-        number = np.searchsorted(starts, k, side="right") - 1
-        return number + epoch, k - np.array(starts)[number]
+        return super().locate(k) if self._single else self._epochs.locate(k)
 
     def report(self, epoch: int = 0) -> PackReport:
         """Contents of an epoch's packs, and the least number that could hold them. May plan the epoch."""
@@ -394,6 +362,15 @@ class PackedPlan(Plan):
             items = self.upstream.uses(source, episodes, first, end) - first
             found.append(self.start(e) + self._index(e).packs_of(items, number, e))
         return within(np.concatenate(found), lo, hi)
+
+    def below(self, lo: int, hi: int) -> tuple[int, int]:
+        """Return the range of positions below that the epochs of the positions `lo : hi` pack."""
+        first, last = (0, 0) if self._single else (epoch_of(self, lo), epoch_of(self, hi - 1))
+        return self.upstream.start(first), self.upstream.start(last + 1)
+
+    @override
+    def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:
+        return self.upstream.rows_of_episodes(view, source, episodes)
 
     def _laid(self, layout: PieceLayout, number: int, view: View, below: Selection) -> Selection:
         width = len(view.steps)

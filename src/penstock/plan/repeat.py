@@ -18,13 +18,14 @@ MOST_PLANNED = 1000
 
 @dataclass(frozen=True)
 class Repeat(PlanTransform):
-    """Join `times` epochs into one. A shuffle below has another order in each of them.
+    """Join `times` epochs into one, or all into one without end. A shuffle below has another order in each of them.
 
     Args:
-        times: Number of epochs, at least 1.
+        times: Number of epochs, at least 1. The default is None: without end.
 
     Raises:
-        PlanError: `times` is below 1, or the new epoch would have more than 2^62 samples.
+        PlanError: `times` is below 1, or the new epoch would have more than 2^62 samples. Without end: epochs vary in
+            length, as those of packs that are planned again in each.
 
     Example:
         >>> import penstock
@@ -32,10 +33,11 @@ class Repeat(PlanTransform):
         [1, 2, 1, 2]
     """
 
-    times: int
+    times: int | None = None
 
     def __post_init__(self) -> None:
-        require_int(self, "times", 1)
+        if self.times is not None:
+            require_int(self, "times", 1)
 
     @override
     def reorder(self, plan: Plan) -> Plan:
@@ -46,19 +48,21 @@ class RepeatedPlan(DerivedPlan):
     """Plan of `Repeat`: the same positions, with longer epochs."""
 
     same_positions = True
+    loses = ""
 
     def __init__(self, upstream: Plan, transform: Repeat) -> None:
         super().__init__(upstream, transform)
-        self._times = transform.times
-        if len(upstream) * transform.times > ENDLESS:
+        epochs = "epochs without end" if transform.times is None else f"{transform.times} epochs"
+        if upstream.uneven and (transform.times is None or transform.times > MOST_PLANNED):
             raise PlanError(
-                f"expected an epoch of at most 2^62 samples, got {transform.times} times {len(upstream)}; a loader "
-                "begins each next epoch without `repeat`"
+                f"expected at most {MOST_PLANNED} epochs of packs that are planned again in each, got {epochs}; repeat "
+                "before packing, or let the loader begin epoch after epoch"
             )
-        if upstream.uneven and transform.times > MOST_PLANNED:
+        self._times = max(ENDLESS // max(len(upstream), 1), 1) if transform.times is None else transform.times
+        if len(upstream) * self._times > ENDLESS:
             raise PlanError(
-                f"expected at most {MOST_PLANNED} epochs of packs that are planned again in each, got "
-                f"{transform.times}; repeat before packing, or let the loader begin epoch after epoch"
+                f"expected an epoch of at most 2^62 samples, got {epochs} of {len(upstream)}; repeat() without a "
+                "number has no end"
             )
 
     @property

@@ -9,15 +9,15 @@ from typing_extensions import override
 from penstock.errors import PlanError, suggestion
 from penstock.plan.base import Plan, SameOrder
 from penstock.plan.outputs import DerivedOutput, MarkKind, Read
-from penstock.plan.transform import PlanTransform
+from penstock.plan.transform import PlanTransform, require_int
 
 
 @dataclass(frozen=True)
 class RowNumbers(PlanTransform):
     """Add outputs that tell where each row of a sample comes from.
 
-    Each output is int32, `[n, L]`, or `[n]` where a sample is one step, with -1 in padding of zeros. Padding
-    that repeats a row has the number of this row. Nothing is read.
+    Each output is int32, `[n, L]`, or `[n]` where a sample is one step, with -1 or another number in padding of zeros.
+    Padding that repeats a row has the number of this row. Nothing is read.
 
     Args:
         step: Name of the output with the number of each row in its episode, from 0. None leaves it out. The default is
@@ -26,9 +26,11 @@ class RowNumbers(PlanTransform):
             `"episodes"`.
         source: Name of the output with the number of its source in `MapDataset.sources`. The default is None: left out.
         of: Output whose rows are numbered. The default is None: the first one with rows of steps or observations.
+        padding: Number of padding. 0 suits `torch.nn.Embedding`, which takes no negative number; a mask then tells
+            padding from step 0. The default is -1.
 
     Raises:
-        PlanError: There is no such output, a name is taken, or no name is given.
+        PlanError: There is no such output, a name is taken, no name is given, or `padding` is no int32.
 
     Example:
         >>> import numpy as np, penstock
@@ -42,6 +44,10 @@ class RowNumbers(PlanTransform):
     episode: str | None = "episodes"
     source: str | None = None
     of: str | None = None
+    padding: int = -1
+
+    def __post_init__(self) -> None:
+        require_int(self, "padding", -(1 << 31), (1 << 31) - 1)
 
     @override
     def reorder(self, plan: Plan) -> Plan:
@@ -64,7 +70,9 @@ class NumberedPlan(SameOrder):
             raise PlanError(f"expected new, different names of outputs in {transform!r}, got {sorted(taken) or names}")
         read = _numbered(upstream, transform)
         self.marks += tuple(
-            DerivedOutput(name, read.view, kind, squeeze=read.squeeze) for kind, name in kinds.items() if name
+            DerivedOutput(name, read.view, kind, squeeze=read.squeeze, padding=transform.padding)
+            for kind, name in kinds.items()
+            if name
         )
 
 

@@ -87,6 +87,8 @@ def rows_of_mask(mask: object, n: int, unit: str) -> IntArray:
 class SubsetPlan(FixedPlan, DerivedPlan):
     """Plan of `Take`."""
 
+    loses = "left out by filter"
+
     def __init__(self, upstream: Plan, transform: Take) -> None:
         super().__init__(upstream, transform)
         self._rows = transform.rows

@@ -111,6 +111,17 @@ class SequencePlan(FixedPlan):
     def uses(self, source: int, episodes: IntArray, lo: int, hi: int) -> IntArray:
         return in_each_epoch(self.episodes.rows_of(source, episodes), len(self), lo, hi)
 
+    @override
+    def rows_of_episodes(self, view: int, source: int, episodes: IntArray) -> tuple[IntArray, IntArray]:
+        rows, extents = self.episodes.rows_of(source, episodes), self._extents[view]
+        if extents is None:
+            return self.episodes.extent_of(self.views[view].align, rows)
+        return extents[0][rows], extents[0][rows] + extents[1][rows]
+
+    def samples_in(self, rows: IntArray) -> IntArray:
+        """Return the number of samples of rows of the table of episodes, `[n]`."""
+        return np.ones_like(rows)
+
     def owners(self, positions: IntArray) -> IntArray:
         """Return the row of each sample's episode in `episodes`, `[n]`."""
         return self.locate(checked(self, positions))[1]

@@ -50,6 +50,8 @@ class Shard(PlanTransform):
 class ShardPlan(DerivedPlan):
     """Plan of `Shard`."""
 
+    loses = "in another shard"
+
     def __init__(self, upstream: Plan, transform: Shard) -> None:
         super().__init__(upstream, transform)
         self._index, self._count = transform.index, transform.count

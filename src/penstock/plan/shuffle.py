@@ -19,7 +19,7 @@ from typing_extensions import override
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.kernels.permute import LARGEST, permute
-from penstock.plan.base import Plan, Reordered, epochs, within
+from penstock.plan.base import Plan, Reordered, check_ends, epochs, within
 from penstock.plan.transform import PlanTransform, require_int
 
 
@@ -40,8 +40,8 @@ class Shuffle(PlanTransform):
         pool: Blocks to shuffle together, at least 1. Required with `block`.
 
     Raises:
-        PlanError: A number is out of range, only one of `block` and `pool` is given, or an epoch has more than 2^62
-            samples.
+        PlanError: A number is out of range, only one of `block` and `pool` is given, an epoch has more than 2^62
+            samples, or the dataset has no end: shuffle before `repeat()`.
 
     Example:
         >>> import numpy as np, penstock
@@ -69,7 +69,9 @@ class Shuffle(PlanTransform):
 
     @override
     def reorder(self, plan: Plan) -> Plan:
-        return ShuffledPlan(plan, self)
+        shuffled = ShuffledPlan(plan, self)
+        check_ends(plan, "shuffling it")  # a permutation of 2^62 positions would have no passes over the data
+        return shuffled
 
     def order(self, k: IntArray, n: int) -> IntArray:
         """Return unshuffled positions, for epochs of `n` samples.

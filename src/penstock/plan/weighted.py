@@ -108,6 +108,8 @@ class Weighted(PlanTransform):
 class WeightedPlan(DerivedPlan):
     """Plan of `Weighted`."""
 
+    loses = "not drawn by weight in this epoch"
+
     def __init__(self, upstream: Plan, transform: Weighted) -> None:
         super().__init__(upstream, transform)
         self._seed, self._systematic = transform.seed, transform.draw == "systematic"
@@ -172,7 +174,8 @@ class WeightedPlan(DerivedPlan):
         begin, end = (_counted(self._path(group), k, len(group)) for k in (lo, hi))
         passes = -(-end // size) - begin // size  # over the class, which has each sample once in a pass
         number = np.repeat(np.arange(len(at)), passes)
-        size, group, turn = size[number], group[number], ranges(begin // size, passes)
+        turn = ranges(begin // size, passes)
+        size, group = size[number], group[number]
         stream = turn * len(self._size) + group
         rank = turn * size + permute(place[number], size, stream, self._seed, inverse=True)
         inside = (rank >= begin[number]) & (rank < end[number])
@@ -197,7 +200,8 @@ class WeightedPlan(DerivedPlan):
         while True:
             above = self._parents[here]
             inner = above >= 0
-            mine, here, above = mine[inner], here[inner], above[inner]
+            mine, here = mine[inner], here[inner]
+            above = above[inner]
             if len(mine) == 0:
                 return levels
             lower = self._nodes[above, LOWER].view(np.int64) == here

@@ -7,15 +7,14 @@ version.
 
 from __future__ import annotations
 
-import inspect
 import os
-import pkgutil
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from penstock.core.callables import named_function, takes_argument
 from penstock.errors import DataError
 from penstock.files import atomic_file
 
@@ -115,7 +114,7 @@ class LoadedPolicy:
     def __init__(self, act: Act | None, version: int | None = None) -> None:
         self.act = act
         self.version = version
-        self._random = act is not None and _takes_rng(act)
+        self._random = act is not None and takes_argument(act, "rng")
 
     def act_on(self, observations: Any, rng: Any) -> Any:
         """Return what the function does."""
@@ -159,15 +158,7 @@ class PolicyLoader:
 
 def find_policy(name: str, folder: str | os.PathLike[str] | None = None) -> Act:
     """Return the function `module:function`."""
-    if folder is not None and str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    try:
-        policy = pkgutil.resolve_name(name)
-    except (ValueError, ImportError, AttributeError) as error:
-        raise DataError(f"expected a policy as random or module:function, got {name!r}: {error}") from error
-    if not callable(policy) or ":" not in name:
-        raise DataError(f"expected a policy as random or module:function, got {name!r}")
-    return policy
+    return named_function(name, "a policy as random or module:function", folder)
 
 
 def source_of(policy: Act) -> bytes:
@@ -175,10 +166,3 @@ def source_of(policy: Act) -> bytes:
     module = sys.modules.get(getattr(policy, "__module__", None) or "")
     path = getattr(module, "__file__", None)
     return Path(path).read_bytes() if isinstance(path, str) and path.endswith(".py") else b""
-
-
-def _takes_rng(act: Act) -> bool:
-    try:
-        return "rng" in inspect.signature(act).parameters
-    except (TypeError, ValueError):  # a function of C, or one without a signature
-        return False

@@ -12,3 +12,4 @@ from .ratio import SampleRatio as SampleRatio
 from .samplers import RecentSampler as RecentSampler
 from .samplers import UniformSampler as UniformSampler
 from .samples import Transitions as Transitions
+from .status import ReplayStatus as ReplayStatus

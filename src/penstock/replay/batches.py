@@ -15,7 +15,7 @@ from penstock.core.columns import Columns
 from penstock.core.ragged import Array
 from penstock.data.loadable import Loadable
 from penstock.data.map_dataset import MapDataset, planned_samples
-from penstock.errors import ExpiredRowError, PlanError, StateError
+from penstock.errors import PlanError, StateError
 from penstock.flow.metrics import Metrics
 from penstock.loading.ticket import Batch, Ticket
 from penstock.loading.why import Why
@@ -23,6 +23,7 @@ from penstock.plan.schedule import Schedule
 from penstock.replay.draw import REMEMBERED, Draw
 from penstock.replay.prioritized import PrioritizedSampler
 from penstock.replay.samplers import ReplaySampler
+from penstock.replay.saved import packed, unpacked
 from penstock.replay.why import with_offline
 
 SOURCE = "source"
@@ -41,20 +42,16 @@ class DrawSource(Protocol):
         """How samples are drawn."""
         ...
 
-    def draw(self, n: int | None = None, *, max_tokens: int | None = None) -> Draw:
-        """Draw samples, and read nothing."""
+    def draw(self, n: int | None = None, *, max_tokens: int | None = None) -> tuple[Draw, Batch]:
+        """Draw a batch, and read its rows."""
         ...
 
-    def read(self, draw: Draw) -> Batch:
-        """Read the rows of a draw."""
+    def batch(self, draw: Draw, flat: dict[str, Any]) -> Batch:
+        """Return the batch of a draw whose rows were read."""
         ...
 
     def remember(self, draw: Draw) -> None:
         """Let `why` explain a draw."""
-        ...
-
-    def as_of(self, episodes: int) -> DrawSource | None:
-        """Return the replay as it was after so many episodes."""
         ...
 
     def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
@@ -81,11 +78,20 @@ class ReplayBatch:
 
 @dataclass(frozen=True)
 class _Taken:
-    """A batch that was drawn: its number, the samples before it, and the draw of its rows from the replay."""
+    """A batch that was drawn: its number, the samples before it, and its part from the replay."""
 
     index: int
     position: int
     draw: Draw | None
+    online: Batch | None
+
+    def to_state(self) -> dict[str, Any]:
+        """Return plain values and arrays. The rows are in it, for they may have left memory, or have changed."""
+        state: dict[str, Any] = {"index": self.index, "position": self.position, "draw": None}
+        if self.draw is not None and self.online is not None:
+            state["draw"] = self.draw.to_state()
+            state["rows"] = {name: packed(value) for name, value in self.online.flat.items()}
+        return state
 
 
 class ReplayBatches(Loadable):
@@ -93,7 +99,7 @@ class ReplayBatches(Loadable):
 
     A batch is drawn when it is taken. A loader that takes batches before the consumer asks for them
     draws them with the priorities of that moment. `state_dict` has the draws of batches that were taken and not
-    received, so a resumed run gets equal batches.
+    received, with their rows, so a resumed run gets equal batches.
 
     Args:
         replay: The replay.
@@ -144,7 +150,7 @@ class ReplayBatches(Loadable):
         self._rows: dict[str, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]] = {}  # of outputs, of both origins
         self._index = self._position = 0  # of the next batch: its number, and the samples before it
         self._taken: deque[_Taken] = deque()
-        self._again: deque[tuple[_Taken, Batch | None]] = deque()  # batches of a loaded state that come first
+        self._again: deque[_Taken] = deque()  # batches of a loaded state that come first
         self._positions: dict[int, int] = {}  # of recent batches: samples before it, by the number of its draw
         self._metrics = Metrics()
 
@@ -177,15 +183,14 @@ class ReplayBatches(Loadable):
             PlanError: There is nothing to draw.
         """
         if self._again:
-            taken, online = self._again.popleft()
+            taken = self._again.popleft()
         else:
             with self._metrics.stage("draw").work():
-                draw = self._draw()
-            with self._metrics.stage("read").work():
-                online = None if draw is None else self.replay.read(draw)
-            taken = _Taken(self._index, self._position, draw)
+                draw, online = self._draw()
+            taken = _Taken(self._index, self._position, draw, online)
             self._index += 1
             self._position += self.batch_size or (0 if draw is None else len(draw.anchors))
+        online = taken.online
         self._taken.append(taken)
         if self.offline is not None and taken.draw is not None:
             self._note_position(taken.draw.number, taken.position)
@@ -233,11 +238,7 @@ class ReplayBatches(Loadable):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the replay, and the draws of batches that were taken and not received."""
-        waiting = [*self._taken, *(taken for taken, _ in self._again)]
-        pending = [
-            {"index": t.index, "position": t.position, "draw": None if t.draw is None else t.draw.to_state()}
-            for t in waiting
-        ]
+        pending = [taken.to_state() for taken in (*self._taken, *self._again)]
         state = {"fingerprint": self.fingerprint, "index": self._index, "position": self._position, "pending": pending}
         return {**state, "replay": self.replay.state_dict()}
 
@@ -258,29 +259,18 @@ class ReplayBatches(Loadable):
         self._taken.clear()
         self._again.clear()
         for entry in state["pending"]:
-            draw = None if entry["draw"] is None else Draw.of_state(entry["draw"])
-            taken = _Taken(int(entry["index"]), int(entry["position"]), draw)
-            self._again.append((taken, None if draw is None else self._read_again(draw)))
+            draw, online = None, None
+            if entry["draw"] is not None:
+                draw = Draw.of_state(entry["draw"])
+                self.replay.remember(draw)
+                online = self.replay.batch(draw, {name: unpacked(value) for name, value in entry["rows"].items()})
+            self._again.append(_Taken(int(entry["index"]), int(entry["position"]), draw, online))
 
-    def _read_again(self, draw: Draw) -> Batch:
-        """Read a draw of a loaded state, whose samples may have left the store before the state was saved."""
-        self.replay.remember(draw)
-        try:
-            return self.replay.read(draw)
-        except ExpiredRowError as error:
-            older = self.replay.as_of(draw.episodes)
-            if older is None:
-                raise StateError(
-                    "expected the samples of a batch that was drawn before the state was saved, but they have left "
-                    "memory; give the replay a path"
-                ) from error
-            return older.read(draw)
-
-    def _draw(self) -> Draw | None:
+    def _draw(self) -> tuple[Draw, Batch] | tuple[None, None]:
         if self.max_tokens is not None:
             return self.replay.draw(max_tokens=self.max_tokens)
         own, _ = self._counts(self._position)
-        return self.replay.draw(own) if own else None
+        return self.replay.draw(own) if own else (None, None)
 
     def _note_position(self, number: int, position: int) -> None:
         """Note the samples before a batch, for `why`. Batches whose draws the replay has forgotten leave."""

@@ -23,8 +23,7 @@ from penstock.errors import ArgumentError, DataError, PlanError
 from penstock.formats.base.writer import Writer
 from penstock.formats.columns.layout import SPEC as SPEC_FILE
 from penstock.formats.columns.writer import ColumnsWriter
-from penstock.replay.completions import Completions
-from penstock.replay.replay import Replay
+from penstock.replay.replay import Replay, run_of
 from penstock.replay.sum_tree import key_of
 
 _STEPS = {
@@ -125,9 +124,9 @@ class CompletionRecorder:
         >>> keys = recorder.add_prompt([5, 6])
         >>> for done in list(recorder.pending):
         ...     recorder.extend(done.key, [1, 2], log_probs=[-0.1, -0.7], version=0)
-        >>> recorder.finish(keys[0], reward=1.0), [one.key for one in recorder.pending], replay.episodes
+        >>> recorder.finish(keys[0], reward=1.0), [one.key for one in recorder.pending], replay.refresh().episodes
         (False, [1], 0)
-        >>> recorder.finish(keys[1], reward=0.0), replay.episodes
+        >>> recorder.finish(keys[1], reward=0.0), replay.refresh().episodes
         (True, 2)
     """
 
@@ -363,9 +362,7 @@ class CompletionRecorder:
 
 def _most_tokens(writer: Writer) -> int | None:
     """Most tokens of an episode that a replay takes."""
-    if not isinstance(writer, Replay):
-        return None
-    return min(writer.samples.max_length, writer.capacity) if isinstance(writer.samples, Completions) else None
+    return run_of(writer).contents.longest if isinstance(writer, Replay) else None
 
 
 def _write(writer: Writer, episodes: list[Episode]) -> None:

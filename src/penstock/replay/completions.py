@@ -80,7 +80,9 @@ class Completions(ReplaySamples):
             for path, field in spec.items()
         ]
         outputs.append(SampleOutput("mask", "", "step", 0, self.max_length, pad=MASK))
-        return SampleLayout(AnchorRule(stride=ONE_EACH), tuple(outputs), self.finish, self.max_length, self.cost)
+        return SampleLayout(
+            AnchorRule(stride=ONE_EACH), tuple(outputs), self.finish, self.max_length, self.cost, self.max_length - 1
+        )
 
     def cost(self, lengths: IntArray) -> int:
         """Return the tokens of a batch, with padding.

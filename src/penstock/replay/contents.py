@@ -10,12 +10,14 @@ from penstock.core.arrays import Float32Array, IntArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, PlanError
-from penstock.kernels.replay import EPISODE, START, STEPS
+from penstock.kernels.replay import EPISODE, START
 from penstock.plan.transform import SampleTransform
+from penstock.replay.completions import Completions
+from penstock.replay.journal import FLAGS, StepChange
 from penstock.replay.reader import SampleReader
 from penstock.replay.samplers import ReplaySampler
 from penstock.replay.samples import ReplaySamples, SampleLayout
-from penstock.replay.segments import SegmentStore
+from penstock.replay.segments import SegmentStore, StepStream
 from penstock.replay.share import EpisodeShare
 
 
@@ -31,15 +33,15 @@ class ReplayContents:
         sampler: ReplaySampler,
         key: np.uint64,
         capacity: int,
-        segment_steps: int,
         share: EpisodeShare,
     ) -> None:
         self.samples = samples
         self.sampler = sampler
         self.capacity = capacity
-        self.segment_steps = segment_steps
         self.share = share
         self._key = key
+        self.streams: dict[int, StepStream] = {}
+        self.own: set[int] = set()  # episodes of the folder that came by steps, and were not counted yet
         self.expired = 0  # priority updates of samples that had left
         self.store: SegmentStore | None = None
         self.reader: SampleReader | None = None
@@ -60,9 +62,15 @@ class ReplayContents:
         """Number of all episodes that arrived."""
         return 0 if self.store is None else self.store.arrived
 
+    @property
+    def longest(self) -> int | None:
+        """Most tokens of a completion, None for other samples."""
+        return min(self.samples.max_length, self.capacity) if isinstance(self.samples, Completions) else None
+
     def restart(self) -> None:
         """Begin a new drawing, for a store that is filled again."""
         self.drawing = self.sampler.start(self._key)
+        self.streams.clear()
 
     def begin(self, spec: Spec, first: int, lengths: IntArray) -> None:
         """Make an empty store that continues after some episodes of this learner, which have left."""
@@ -78,26 +86,60 @@ class ReplayContents:
         """Take an episode in, or count it if it belongs to another learner."""
         store = self.prepare(episode.spec)
         number = store.arrived
-        if not self.share.has(number):
+        if number in self.own or not self.share.has(number):
+            self.own.discard(number)
             store.pass_over()
             return number
         self.check(store, episode)
         _, before = store.anchors
         store.add(episode)
-        lo, hi = store.anchors
-        self.drawing.arrive(lo, hi)
-        if hi > before:  # an episode without steps has no sample
+        _, hi = store.anchors
+        if hi > before and isinstance(self.samples, Completions):
+            self.arrive()
             self.drawing.observe(hi - 1, episode)
         return number
+
+    def stream(self, key: int, lanes: int, spec: Spec) -> StepStream:
+        """Return where the steps of a source go."""
+        if key not in self.streams:
+            self.streams[key] = self.prepare(spec).stream(lanes)
+        return self.streams[key]
+
+    def apply(self, change: StepChange, spec: Spec, numbered: bool) -> None:
+        """Make a change of open episodes. With `numbered`, episodes get numbers when they begin."""
+        store = self.prepare(spec)
+        stream = self.stream(change.source, change.lanes, spec)
+        if change.kind == "step":
+            store.step(stream, change.which, change.rows, change.flags)
+        elif change.kind == "begin":
+            count = len(change.which)
+            store.begin(
+                stream, change.which, change.rows, [store.arrived + i if numbered else -1 for i in range(count)]
+            )
+            store.arrived += count if numbered else 0
+        elif change.kind == "end":
+            store.end(stream, change.which, dict(zip(FLAGS, change.flags.tolist(), strict=True)))
+        elif change.kind == "save":
+            lane, number = change.which.tolist()
+            self.own.add(number)
+            if lane >= 0:
+                store.rename(stream, lane, number)
+        else:
+            store.finish(self.streams.pop(change.source))
+
+    def arrive(self) -> None:
+        """Let the drawing know which samples are in memory now: before a draw, and before priorities change."""
+        if self.store is not None:
+            self.drawing.arrive(*self.store.anchors)
 
     def check(self, store: SegmentStore, episode: Episode) -> None:
         """Raise an error for an episode that the replay cannot take."""
         store.check(episode)
-        longest = None if self.reader is None else self.reader.layout.longest
-        if longest is not None and len(episode) > longest:
+        if self.longest is not None and len(episode) > self.longest:
             raise DataError(
-                f"expected completions of at most max_length={longest:,} tokens with their prompt, got one of "
-                f"{len(episode):,}; raise max_length, or end completions earlier with truncated=True"
+                f"expected completions of at most {self.longest:,} tokens with their prompt, the smaller of max_length "
+                f"and the capacity, got one of {len(episode):,}; raise them, or end completions earlier with "
+                "truncated=True"
             )
 
     def set_priorities(self, anchors: IntArray, priorities: Float32Array) -> int:
@@ -107,6 +149,7 @@ class ReplayContents:
         if gone:
             anchors, priorities = anchors[here], priorities[here]
         self.expired += gone
+        self.arrive()
         self.drawing.update(anchors, priorities)
         return gone
 
@@ -120,7 +163,8 @@ class ReplayContents:
         if here.any() and self.store is not None:
             places = self.store.find(anchors[here])
             rows = self.store.table[places[:, 0]]
-            columns[:, here] = rows[:, EPISODE], places[:, 1], rows[:, START] + places[:, 1], rows[:, STEPS]
+            steps = self.store.lengths(places[:, 0])
+            columns[:, here] = rows[:, EPISODE], places[:, 1], rows[:, START] + places[:, 1], steps
         return dict(zip(("episode", "step", "row", "steps"), columns, strict=True))
 
     @property
@@ -149,9 +193,6 @@ class ReplayContents:
         return layout
 
     def _use(self, spec: Spec, layout: SampleLayout, first: int, start: int, anchors: int) -> SegmentStore:
-        self.store = store = SegmentStore(
-            spec, layout.anchors, self.capacity, self.segment_steps, first=first, start=start, anchors=anchors
-        )
+        self.store = store = SegmentStore(spec, layout, self.capacity, first=first, start=start, anchors=anchors)
         self.reader = SampleReader(layout, spec)
-        self.drawing.arrive(*store.anchors)
         return store

@@ -23,7 +23,6 @@ class Draw:
     number: int
     anchors: IntArray
     weights: Float32Array | None
-    episodes: int
     extent: tuple[int, int] = (0, 0)
     masses: Float32Array | None = None
     total: float = 0.0
@@ -35,7 +34,6 @@ class Draw:
             "number": self.number,
             "anchors": self.anchors.copy(),
             "weights": _copy(self.weights),
-            "episodes": self.episodes,
             "extent": list(self.extent),
             "masses": _copy(self.masses),
             "total": self.total,
@@ -52,7 +50,7 @@ class Draw:
         lo, hi = state["extent"]
         anchors = np.array(state["anchors"], np.int64)
         chances = (int(lo), int(hi)), masses, float(state["total"]), priorities
-        return cls(int(state["number"]), anchors, weights, int(state["episodes"]), *chances)
+        return cls(int(state["number"]), anchors, weights, *chances)
 
 
 def _copy(array: Float32Array | None) -> Float32Array | None:

@@ -63,7 +63,7 @@ class ReplayFolder:
             return
         share = contents.share
         lengths = tail.lengths()[:episodes][share.index :: share.count]
-        first = live_range(lengths.tolist(), contents.capacity, contents.segment_steps)
+        first = live_range(lengths, contents.capacity)
         kept = -(-max(tail.first_kept() - share.index, 0) // share.count)
         if first < kept and episodes is not None:
             raise StateError(

@@ -1,8 +1,8 @@
-"""`ReplayJournal`: arrivals and priority updates between draws, written as they take effect.
+"""`ReplayJournal`: arrivals, recorded steps and priority updates between draws, written as they take effect.
 
 With the episodes of the store, the journal repeats a run bit for bit: a draw is a function of the seed, its number, and
 the entries before it. An update stores the ticket of its batch and the priorities alone, because the anchors of a batch
-can be drawn again.
+can be drawn again. Steps have their rows, because no store has the steps of an open episode.
 
 The file is `penstock.files.AppendLog`: a magic line, then entries of a 32-byte head and a payload. The head has, as
 little-endian numbers, the CRC-32 of everything after it (u4), the kind (u4), the number of draws before the entry (u8),
@@ -15,13 +15,14 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from penstock.core.arrays import Float32Array, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, Float32Array, IntArray
+from penstock.core.spec import ALIGNS, Spec
 from penstock.errors import FormatError, StateError
 from penstock.files import AppendLog
 
@@ -30,8 +31,85 @@ ARRIVAL = 0
 BY_TICKET = 1
 BY_ANCHOR = 2
 VERSIONED = 3
+COLUMNS = 4  # of the steps after it
+CHANGED = 5
 _HEAD = struct.Struct("<IIQQQ")
-_BYTES = {ARRIVAL: 0, BY_TICKET: 4, BY_ANCHOR: 12, VERSIONED: 0}  # of the payload, for each value
+_BYTES = {ARRIVAL: 0, BY_TICKET: 4, BY_ANCHOR: 12, VERSIONED: 0, COLUMNS: 1, CHANGED: 1}  # of a value of the payload
+
+FLAGS = ("terminations", "truncations")
+KINDS = ("begin", "step", "end", "save", "close", "episode")
+_CHANGE = struct.Struct("<IIIII")
+
+
+@dataclass(eq=False, slots=True)
+class StepChange:
+    """A change of the open episodes of a source that has `lanes` environments.
+
+    Args:
+        kind: `"begin"` (rows are first boundary rows and values of episodes), `"step"` (rows are of the step, and the
+            boundary after it; flags say which episodes ended), `"end"` (flags are the last termination and truncation),
+            `"save"` (`which` is the lane and the number of the episode in the folder), `"close"`, or `"episode"` (a
+            whole one of `which` steps).
+        source: Number of the source.
+        lanes: Its environments.
+        which: `[m]` int64 environments.
+        rows: Arrays `[m, ...]` by column.
+        flags: `[k]` bool.
+
+    Example:
+        >>> from penstock import Field
+        >>> spec = Spec({"rewards": Field(np.dtype("float32"))})
+        >>> change = StepChange("step", 0, 1, np.zeros(1, np.int64), {"rewards": np.ones(1, "f4")}, np.ones(1, bool))
+        >>> StepChange.decoded(change.encoded(spec), spec).rows["rewards"].tolist()
+        [1.0]
+    """
+
+    kind: str
+    source: int
+    lanes: int
+    which: IntArray
+    rows: Mapping[str, AnyArray] = field(default_factory=dict[str, AnyArray])
+    flags: BoolArray = field(default_factory=lambda: np.zeros(0, np.bool_))
+
+    def encoded(self, spec: Spec) -> bytes:
+        """Return the bytes of the change.
+
+        Args:
+            spec: Columns of the replay.
+        """
+        head = _CHANGE.pack(KINDS.index(self.kind), self.source, self.lanes, len(self.which), len(self.flags))
+        rows = b"".join(np.ascontiguousarray(self.rows[path]).tobytes() for path in self._paths(self.kind, spec))
+        return head + self.which.astype("<i8").tobytes() + self.flags.tobytes() + rows
+
+    @classmethod
+    def decoded(cls, data: bytes, spec: Spec) -> StepChange:
+        """Return the change of some bytes.
+
+        Args:
+            data: Output of `encoded`.
+            spec: Columns of the replay.
+        """
+        number, source, lanes, m, flags = _CHANGE.unpack_from(data)
+        kind = KINDS[int(number)]
+        place = _CHANGE.size
+        which = np.frombuffer(data, "<i8", m, place).astype(np.int64)
+        place += 8 * m
+        flagged = np.frombuffer(data, np.bool_, flags, place)
+        place += flags
+        rows: dict[str, AnyArray] = {}
+        for path in cls._paths(kind, spec):
+            column = spec[path]
+            n = m if kind != "episode" else {"step": which[0], "boundary": which[0] + 1}.get(column.align, 1)
+            size = int(n) * column.row_bytes
+            rows[path] = np.frombuffer(data[place : place + size], column.dtype).reshape(n, *column.shape)
+            place += size
+        return cls(kind, source, lanes, which, rows, flagged)
+
+    @staticmethod
+    def _paths(kind: str, spec: Spec) -> list[str]:
+        """Columns of which a change has rows."""
+        aligns = {"begin": ("boundary", "episode"), "step": ("step", "boundary"), "episode": ALIGNS}.get(kind, ())
+        return [path for path, column in spec.items() if column.align in aligns]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +117,13 @@ class JournalEntry:
     """One change between two draws.
 
     Args:
-        kind: `ARRIVAL`, `BY_TICKET`, `BY_ANCHOR` or `VERSIONED`.
+        kind: `ARRIVAL`, `BY_TICKET`, `BY_ANCHOR`, `VERSIONED`, `COLUMNS` or `CHANGED`.
         drawn: Samples that were drawn before it.
         number: Episodes that have arrived, or the number of the first draw of the batch whose priorities changed, or
             the version of the policy.
         anchors: `[n]` int64 anchors whose priorities changed, if the entry names them.
         priorities: `[n]` float32 new priorities.
+        data: Columns as JSON, or a change of open episodes.
 
     Example:
         >>> JournalEntry.arrival(drawn=256, episodes=3).number
@@ -54,8 +133,9 @@ class JournalEntry:
     kind: int
     drawn: int
     number: int
-    anchors: IntArray
-    priorities: Float32Array
+    anchors: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    priorities: Float32Array = field(default_factory=lambda: np.zeros(0, np.float32))
+    data: bytes = b""
 
     @classmethod
     def arrival(cls, drawn: int, episodes: int) -> JournalEntry:
@@ -65,7 +145,7 @@ class JournalEntry:
             drawn: Samples that were drawn before.
             episodes: Episodes that have arrived.
         """
-        return cls(ARRIVAL, drawn, episodes, np.zeros(0, np.int64), np.zeros(0, np.float32))
+        return cls(ARRIVAL, drawn, episodes)
 
     @classmethod
     def versioned(cls, drawn: int, version: int) -> JournalEntry:
@@ -75,14 +155,13 @@ class JournalEntry:
             drawn: Samples that were drawn before.
             version: The version.
         """
-        return cls(VERSIONED, drawn, version, np.zeros(0, np.int64), np.zeros(0, np.float32))
+        return cls(VERSIONED, drawn, version)
 
     def encoded(self) -> bytes:
         """Return the bytes of the entry."""
-        payload = (self.anchors.astype("<i8").tobytes() if self.kind == BY_ANCHOR else b"") + self.priorities.astype(
-            "<f4"
-        ).tobytes()
-        head = _HEAD.pack(0, self.kind, self.drawn, self.number, len(self.priorities))[4:]
+        anchors = self.anchors.astype("<i8").tobytes() if self.kind == BY_ANCHOR else b""
+        payload = anchors + self.priorities.astype("<f4").tobytes() + self.data
+        head = _HEAD.pack(0, self.kind, self.drawn, self.number, len(self.priorities) + len(self.data))[4:]
         return struct.pack("<I", zlib.crc32(payload, zlib.crc32(head))) + head + payload
 
 
@@ -214,6 +293,10 @@ def _parse(data: bytes, path: Path) -> Iterator[tuple[JournalEntry, int]]:
             if place + size == len(data):
                 return  # the last entry was cut while it was written
             raise FormatError("expected an entry with its checksum", path=path, where=f"byte {place}")
+        if kind in (COLUMNS, CHANGED):
+            yield JournalEntry(kind, drawn, number, data=payload), size
+            place += size
+            continue
         split = 8 * count if kind == BY_ANCHOR else 0
         anchors = np.frombuffer(payload[:split], "<i8").astype(np.int64)
         yield JournalEntry(kind, drawn, number, anchors, np.frombuffer(payload[split:], "<f4")), size

@@ -9,7 +9,7 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.spec import Field, Spec
 from penstock.data.recycler import Recycler
-from penstock.kernels.replay import HI, MASK, STEPS
+from penstock.kernels.replay import HI, MASK
 from penstock.replay.samples import Arrays, SampleLayout
 from penstock.replay.segments import SegmentStore
 
@@ -35,7 +35,7 @@ class SampleReader:
         """Read the outputs of anchors."""
         n = len(anchors)
         places = store.find(anchors)
-        longest = None if self.layout.longest is None else int(store.table[places[:, 0], STEPS].max(initial=1))
+        longest = None if self.layout.longest is None else int(store.lengths(places[:, 0]).max(initial=1))
         plan = self._plans.get((n, longest))
         if plan is None:
             if len(self._plans) >= 64:

@@ -80,9 +80,10 @@ class Transitions(ReplaySamples):
         >>> replay = penstock.Replay(None, 100, samples=Transitions(n_step=2, gamma=0.5))
         >>> replay.write(data[0])
         0
-        >>> batch = replay.take([0, 2])
-        >>> batch["rewards"].tolist(), batch["next_observations"].tolist(), batch["discounts"].tolist()
-        ([1.5, 1.0], [2.0, 3.0], [0.25, 0.0])
+        >>> batch = replay.sample(64)
+        >>> columns = (batch[name].tolist() for name in ("rewards", "next_observations", "discounts"))
+        >>> sorted(set(zip(*columns)))
+        [(1.0, 3.0, 0.0), (1.5, 2.0, 0.25), (1.5, 3.0, 0.0)]
     """
 
     n_step: int = 1
@@ -160,10 +161,6 @@ class AnchorRule:
         """Return the number of anchors of episodes."""
         return np.maximum(0, -(-(steps - self.first - self.spare) // self.stride))
 
-    def count_one(self, steps: int) -> int:
-        """Return the number of anchors of an episode."""
-        return max(0, -(-(steps - self.first - self.spare) // self.stride))
-
 
 @dataclass(frozen=True, eq=False)
 class SampleLayout:
@@ -174,6 +171,7 @@ class SampleLayout:
     finish: Callable[[Arrays], Arrays] | None = None
     longest: int | None = None
     cost: Callable[[IntArray], int] | None = None
+    delay: int = 0  # steps after the anchor without which an open episode has no sample of it
 
     @classmethod
     def of(cls, samples: ReplaySamples | SampleTransform, spec: Spec) -> SampleLayout:
@@ -189,6 +187,11 @@ class SampleLayout:
         if not isinstance(plan, AnchoredPlan) or any(mark.kind != "mask" for mark in plan.marks):
             raise ArgumentError(
                 f"expected Transitions, Windows, Steps or Pairs as the samples of a replay, got {samples!r}"
+            )
+        if not plan.inside or (plan.pad != "drop" and any(view.every != 1 for view in plan.views)):
+            raise ArgumentError(
+                f"expected windows around a step, and without frame_skip where they are padded, got {samples!r}; give "
+                "a past of pad_before, and as many more steps as pad_after"
             )
         pad = REPEAT if plan.pad == "repeat" else 0
         outputs: list[SampleOutput] = []
@@ -211,7 +214,13 @@ class SampleLayout:
             view = plan.views[mark.view]
             align: Align = "boundary" if view.align == "boundary" else "step"
             outputs.append(SampleOutput(mark.name, "", align, view.lo, view.hi, pad=MASK, end=view.end))
-        return cls(AnchorRule(plan.first, plan.spare, plan.stride), tuple(outputs))
+        ahead = [output.hi - 1 - output.end for output in outputs if output.align != "episode"]
+        return cls(AnchorRule(plan.first, plan.spare, plan.stride), tuple(outputs), delay=max(0, *ahead, 0))
+
+    @property
+    def past(self) -> int:
+        """Steps before an anchor that its outputs read."""
+        return max(0, *(-output.lo for output in self.outputs), 0)
 
     @property
     def least_steps(self) -> int:

@@ -15,11 +15,12 @@ def packed(value: Any) -> Any:
     if not is_array(value):
         return value
     data = np.frombuffer(zlib.compress(np.ascontiguousarray(value).tobytes(), 1), np.uint8)
-    return {"dtype": value.dtype.str, "bytes": data}
+    return {"dtype": value.dtype.str, "shape": list(value.shape), "bytes": data}
 
 
 def unpacked(value: Any) -> Any:
     """Return the value that `packed` got."""
     if not is_mapping(value):
         return value
-    return np.frombuffer(zlib.decompress(np.asarray(value["bytes"], np.uint8).tobytes()), value["dtype"]).copy()
+    data = zlib.decompress(np.asarray(value["bytes"], np.uint8).tobytes())
+    return np.frombuffer(data, value["dtype"]).reshape(value["shape"]).copy()

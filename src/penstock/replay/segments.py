@@ -1,308 +1,424 @@
-"""`SegmentStore`: episodes in memory, in segments that leave as a whole when they are the oldest.
+"""`SegmentStore`: the last steps of a run in memory, while their episodes are recorded.
 
-Rows and anchors have fixed numbers: they count from the first episode of the run and never change or come back. A
-segment has room for some steps of whole episodes. An episode that does not fit opens the next segment, and the oldest
-segments leave before the store would exceed its capacity. Which episodes are in the store is therefore a function of
-the lengths of all episodes so far, and not of time or values: `live_range` computes it without reading anything, and a
-resumed run has the same rows as the run that saved its state.
+Steps and anchors have fixed numbers: they count from the first step of the run and never change or come back. The steps
+of `n` environments that are recorded together are a `StepStream`, which fills one segment of memory at a time, with a
+lane of rows for each environment. The part of an episode in a lane is a piece: rows one after the other, with one
+boundary row more than steps. An episode that goes on in the next segment has another piece there, and the two know each
+other, so a sample may read from both.
 
-Memory of segments that left is used again. The caller holds a lock while it adds episodes or reads rows.
+An anchor enters when the step arrives that completes its sample, and leaves when `capacity` steps have arrived since.
+A segment is used again when no anchor that is left can read it. So the samples in memory are a function of the order of
+the steps, and not of segments, time or values: a resumed run has the same ones as the run that saved its state. The
+caller holds a lock while it adds steps or reads rows.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, ByteArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.episode import Episode
-from penstock.core.spec import ALIGNS, Field, Spec
-from penstock.errors import DataError, SpecError
+from penstock.core.spec import ALIGNS, Spec
+from penstock.errors import SpecError
 from penstock.files.memory import HUGE, paged
 from penstock.kernels.replay import (
-    FIRST,
+    AFTER,
+    ANCHOR_HI,
+    ANCHOR_LO,
+    ARRIVED,
+    BEFORE,
+    EPISODE,
+    LANE,
+    LANE_CLOSED,
+    LANE_ENDED,
+    LANE_ENTERED,
+    LANE_PIECE,
+    LANE_ROW,
+    LANE_START,
+    OFFSET,
+    SLOT,
+    START,
+    STEPS,
     TABLE,
+    count_steps,
     find_anchors,
     gather_samples,
 )
-from penstock.replay.samples import AnchorRule
+from penstock.replay.samples import SampleLayout
 
-PARTS = 32  # segments of a full store: so much of its capacity leaves at a time
+PARTS = 32  # segments of a full store
 CACHE_LINE = 64  # bytes
 SHARED = 8 * HUGE  # bytes that small segments share, at most
-BLOCK = 64  # anchors for which the guide names one episode; the shift in `kernels.replay` is its logarithm
-LEAST_ROWS = 256  # of the table, which doubles
-
-
-def segment_episodes(segment_steps: int) -> int:
-    """Return the most episodes of a segment, which bounds its boundary rows."""
-    return segment_steps // 4 + 16
+LEAST_ROWS = 16  # of a lane
+LEAST_TABLE = 256  # rows, which double
+UNKNOWN = 1 << 62
+Rows = Mapping[str, AnyArray]
 
 
 @dataclass(eq=False)
 class MemorySegment:
-    """Memory of one segment, and how much of it is used."""
+    """Memory of one segment, the pieces in it, and the last step whose anchors read it."""
 
     slot: int
-    room: int
+    rows: int
     columns: dict[str, AnyArray] = field(repr=False)
-    steps: int = 0
-    episodes: int = 0
-    anchors: int = 0
-    indexed: int = 0
-
-    def fits(self, steps: int, segment_steps: int) -> bool:
-        """Return whether one more episode goes into this segment."""
-        return fits(self.steps, self.episodes, steps, segment_steps)
+    pieces: list[int] = field(default_factory=list[int])
+    until: int = UNKNOWN
 
 
-def fits(used_steps: int, used_episodes: int, steps: int, segment_steps: int) -> bool:
-    """Return whether an episode goes into a segment with so many steps and episodes. A segment takes at least one."""
-    if used_episodes == 0:
-        return True
-    return used_steps + steps <= segment_steps and used_episodes < segment_episodes(segment_steps)
+@dataclass(eq=False)
+class StepStream:
+    """Environments whose steps are recorded together, and the state of their lanes."""
+
+    lanes: int
+    lane_rows: int
+    state: IntArray
+    segment: MemorySegment | None = None
+    previous: MemorySegment | None = None  # while new anchors may read it
+    fresh: int = 0  # steps since the segment began
+    used: int = 0  # rows of the fullest lane, at most
+
+    @property
+    def row(self) -> IntArray:
+        """`[lanes]` int64 next row of each lane."""
+        return self.state[:, LANE_ROW]
+
+    @property
+    def piece(self) -> IntArray:
+        """`[lanes]` int64 piece of each open episode, or -1."""
+        return self.state[:, LANE_PIECE]
+
+    @property
+    def is_open(self) -> BoolArray:
+        """`[lanes]` bool, whether an episode is open."""
+        return self.piece >= 0
+
+    @property
+    def closed(self) -> IntArray:
+        """`[lanes]` int64 episodes that ended."""
+        return self.state[:, LANE_CLOSED]
 
 
-def live_range(lengths: Sequence[int], capacity: int, segment_steps: int) -> int:
-    """Return the number of the oldest episode that a store still has after so many episodes."""
-    segments: deque[tuple[int, int, int]] = deque()  # first episode, steps, episodes
-    stored = 0
-    for number, steps in enumerate(lengths):
-        if not segments or not fits(segments[-1][1], segments[-1][2], steps, segment_steps):
-            segments.append((number, 0, 0))
-        while stored + steps > capacity and len(segments) > 1:
-            stored -= segments.popleft()[1]
-        if stored + steps > capacity:
-            segments[-1], stored = (number, 0, 0), 0
-        first, used, episodes = segments[-1]
-        segments[-1] = first, used + steps, episodes + 1
-        stored += steps
-    return segments[0][0] if segments else 0
+def live_range(lengths: IntArray, capacity: int) -> int:
+    """Return the number of the oldest episode that has a sample in memory after so many whole episodes."""
+    ends = np.cumsum(lengths)
+    return int(np.searchsorted(ends, max(0, int(ends[-1]) - capacity), side="right")) if len(ends) else 0
 
 
 class SegmentStore:
-    """The last `capacity` steps of a run, in whole episodes."""
+    """The last `capacity` steps of a run, and the steps before them that their samples read."""
 
     def __init__(
-        self,
-        spec: Spec,
-        rule: AnchorRule,
-        capacity: int,
-        segment_steps: int,
-        *,
-        first: int = 0,
-        start: int = 0,
-        anchors: int = 0,
+        self, spec: Spec, layout: SampleLayout, capacity: int, *, first: int = 0, start: int = 0, anchors: int = 0
     ) -> None:
         self.spec = spec
-        self.rule = rule
         self.capacity = capacity
-        self.segment_steps = segment_steps
         self.arrived = first  # episodes, also episodes that left
-        self._lo = self._hi = start
-        self._anchor_lo = self._anchor_hi = anchors
-        self._segments: deque[MemorySegment] = deque()
-        self._spare: list[MemorySegment] = []
-        self._table = np.zeros((LEAST_ROWS, TABLE), np.int64)
-        self._head: int = 0  # rows `_head : _tail` of the table are in use
-        self._tail: int = 0
-        self._base = 0  # number of the first row of the table since the start
-        self._guide = np.zeros(LEAST_ROWS, np.int64)
+        self.table = np.zeros((LEAST_TABLE, TABLE), np.int64)
         self.address = np.zeros((len(spec), 8), np.int64)
-        self._aligns = [(path, ALIGNS.index(column.align)) for path, column in spec.items()]
+        # Whole completions are no longer than the capacity.
+        self._reach = layout.past + (layout.delay if layout.longest is None else min(layout.delay, capacity))
+        rule = layout.anchors
+        self._rule = np.array([rule.first, rule.spare, rule.stride, layout.delay], np.int64)
+        self._stride, self._delay = rule.stride, layout.delay
+        self._counters = np.array([start, anchors, anchors], np.int64)
+        self._entries = np.zeros((LEAST_TABLE, 3), np.int64)
+        self._free = list(range(LEAST_TABLE - 1, -1, -1))  # rows of the table
+        self._aligned = {align: [p for p, column in spec.items() if column.align == align] for align in ALIGNS}
+        self._values: dict[str, AnyArray] = {}  # of episodes, a row for each piece
+        self._by_slot: dict[int, MemorySegment] = {}
+        self._retired: deque[MemorySegment] = deque()
+        self._spare: list[MemorySegment] = []
         self._slots: list[int] = []  # free ones below `_next_slot`
         self._next_slot = 0
         self._rest = paged(0, 0)  # memory for segments that are smaller than a huge page
-
-    def __len__(self) -> int:
-        """Return the number of stored episodes."""
-        return sum(segment.episodes for segment in self._segments)
+        self._whole = self.stream(1)  # of episodes that are written as a whole
+        self._grow_values()
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Stored step rows, `[lo, hi)`. Both only grow."""
-        return self._lo, self._hi
+        """Numbers of the last `capacity` steps, `[lo, hi)`. Both only grow."""
+        hi = int(self._counters[ARRIVED])
+        return max(0, hi - self.capacity), hi
 
     @property
     def anchors(self) -> tuple[int, int]:
         """Numbers of the anchors in the store, `[lo, hi)`. Both only grow."""
-        return self._anchor_lo, self._anchor_hi
+        return int(self._counters[ANCHOR_LO]), int(self._counters[ANCHOR_HI])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows in use, and of the table of episodes."""
-        used = sum(
-            _rows(field, segment.steps, segment.episodes) * field.row_bytes
-            for segment in self._segments
-            for field in self.spec.values()
+        """Bytes of the rows in use, and of the tables of pieces and anchors."""
+        used = np.array([piece for segment in self._by_slot.values() for piece in segment.pieces], np.int64)
+        steps = int(self.table[used, STEPS].sum())
+        rows = {"step": steps, "boundary": steps + len(used), "episode": len(used)}
+        return (
+            sum(rows[column.align] * column.row_bytes for column in self.spec.values())
+            + self.table.nbytes
+            + self._entries.nbytes
         )
-        return used + self._table.nbytes + self._guide.nbytes
 
-    @property
-    def table(self) -> IntArray:
-        """`[E, TABLE]` int64, a row for each stored episode with anchors, oldest first."""
-        return self._table[self._head : self._tail]
+    def stream(self, lanes: int) -> StepStream:
+        """Return a new stream of steps of so many environments."""
+        lane_rows = max(-(-self.capacity // (PARTS * lanes)), self._reach + 3, LEAST_ROWS)
+        state = np.zeros((lanes, LANE), np.int64)
+        state[:, [LANE_PIECE, LANE_ENDED, LANE_START]] = -1
+        return StepStream(lanes, lane_rows, state)
 
     def check(self, episode: Episode) -> None:
         """Raise an error for an episode that the store cannot take."""
-        steps = len(episode)
-        if steps > self.capacity:
-            raise DataError(
-                f"expected episodes of at most {self.capacity:,} steps, the capacity of the replay, got one of "
-                f"{steps:,}; raise the capacity, or end episodes earlier"
-            )
         if episode.spec is not self.spec and dict(episode.spec.fields) != dict(self.spec.fields):
             raise SpecError(f"expected the columns {dict(self.spec.fields)}, got {dict(episode.spec.fields)}")
-
-    def add(self, episode: Episode) -> None:
-        """Copy an episode into the store. The oldest segments leave if there is no room."""
-        steps = len(episode)
-        self.check(episode)
-        segment = self._room_for(steps)
-        begin = segment.steps, segment.steps + segment.episodes, segment.episodes  # by alignment
-        end = begin[0] + steps, begin[1] + steps + 1, begin[2] + 1
-        for path, align in self._aligns:
-            segment.columns[path][begin[align] : end[align]] = episode.columns[path]
-        anchors = self.rule.count_one(steps)
-        if anchors:
-            self._enter(segment, steps, anchors)
-        segment.steps += steps
-        segment.episodes += 1
-        self.arrived += 1
-        self._hi += steps
 
     def pass_over(self) -> None:
         """Count an episode that belongs to another rank, and store nothing of it."""
         self.arrived += 1
 
+    def add(self, episode: Episode) -> None:
+        """Copy a whole episode into the store."""
+        self.check(episode)
+        stream, steps = self._whole, len(episode)
+        columns: dict[str, AnyArray] = {path: np.asarray(episode.columns[path]) for path in self.spec}
+        if steps:
+            rows = {path: columns[path][:1] for path in (*self._aligned["boundary"], *self._aligned["episode"])}
+            self.begin(stream, np.zeros(1, np.int64), rows, [self.arrived])
+        self.arrived += 1
+        done = 0
+        while done < steps:
+            segment = self._room(stream)
+            row, count = int(stream.row[0]), min(stream.lane_rows - 1 - int(stream.row[0]), steps - done)
+            for path in self._aligned["step"]:
+                segment.columns[path][row : row + count] = columns[path][done : done + count]
+            for path in self._aligned["boundary"]:
+                segment.columns[path][row + 1 : row + count + 1] = columns[path][done + 1 : done + count + 1]
+            done += count
+            self._count(stream, np.zeros(1, np.int64), count, np.array([done == steps]))
+
+    def begin(self, stream: StepStream, lanes: IntArray, rows: Rows, numbers: Sequence[int]) -> None:
+        """Begin episodes in some lanes.
+
+        `rows` has the first boundary row of each, and the values of episodes. An episode that is open there has ended.
+        """
+        self.end(stream, lanes[stream.piece[lanes] >= 0])
+        segment = self._room(stream)
+        for i, lane in enumerate(lanes.tolist()):
+            row = lane * stream.lane_rows + int(stream.row[lane])
+            piece = self._piece(segment)
+            self.table[piece] = 0, segment.slot, row, 0, -1, -1, numbers[i], self._counters[ARRIVED]
+            stream.state[lane, [LANE_PIECE, LANE_ENTERED]] = piece, 0
+            for path in self._aligned["boundary"]:
+                segment.columns[path][row] = rows[path][i]
+            for path in self._aligned["episode"]:
+                self._values[path][piece] = rows[path][i]
+
+    def step(self, stream: StepStream, lanes: IntArray, rows: Rows, ended: BoolArray) -> None:
+        """Record one step of open episodes: the values of the step, and the boundary rows after it."""
+        segment = self._room(stream)
+        place, after = self._places(stream, lanes, 0), self._places(stream, lanes, 1)
+        columns = segment.columns
+        for path in self._aligned["step"]:
+            columns[path][place] = rows[path]
+        for path in self._aligned["boundary"]:
+            columns[path][after] = rows[path]
+        self._count(stream, lanes, 1, ended)
+
+    def end(self, stream: StepStream, lanes: IntArray, flags: Mapping[str, bool] | None = None) -> None:
+        """End open episodes after their last step. `flags` are new values of columns at that step."""
+        every: list[int] = lanes.tolist()
+        for lane in every if flags else []:
+            piece = int(stream.piece[lane])
+            if self.table[piece, STEPS] == 0:  # the segment has just begun
+                piece = int(self.table[piece, BEFORE])
+            if piece >= 0:
+                columns = self._by_slot[int(self.table[piece, SLOT])].columns
+                _, _, row, *_ = self.table[piece].tolist()
+                for path, value in (flags or {}).items():
+                    columns[path][row + int(self.table[piece, STEPS]) - 1] = value
+        if len(lanes):
+            self._count(stream, lanes, 0, np.ones(len(lanes), np.bool_))
+
+    def last(self, stream: StepStream, lanes: IntArray) -> dict[str, AnyArray]:
+        """Return the last boundary rows of open episodes."""
+        segment = self._room(stream)
+        rows = self._places(stream, lanes, 0)
+        return {path: segment.columns[path][rows] for path in self._aligned["boundary"]}
+
+    def _places(self, stream: StepStream, lanes: IntArray, ahead: int) -> IntArray | slice:
+        """Rows in the segment of the next rows of lanes, and so many after them."""
+        if stream.lanes == 1:
+            row = stream.state.item(LANE_ROW) + ahead
+            return slice(row, row + 1)
+        return lanes * stream.lane_rows + (stream.row[lanes] + ahead)
+
+    def number_of(self, stream: StepStream, lane: int) -> int:
+        """Return the number of the last closed episode of a lane, or -1 if it left."""
+        piece, start = stream.state[lane, [LANE_ENDED, LANE_START]].tolist()
+        return int(self.table[piece, EPISODE]) if self.table[piece, START] == start else -1
+
+    def rename(self, stream: StepStream, lane: int, number: int) -> None:
+        """Give the last closed episode of a lane its number."""
+        piece, start = stream.state[lane, [LANE_ENDED, LANE_START]].tolist()
+        while piece >= 0 and self.table[piece, START] == start:
+            self.table[piece, EPISODE] = number
+            piece = int(self.table[piece, BEFORE])
+
+    def finish(self, stream: StepStream) -> None:
+        """End the open episodes of a stream, and let its memory go when its steps have left."""
+        self.end(stream, np.flatnonzero(stream.is_open))
+        for segment in (stream.previous, stream.segment):
+            if segment is not None:
+                self._retire(segment)
+
     def find(self, anchors: IntArray) -> IntArray:
-        """Return the row of `table` and the anchor step of each anchor, `[n, 2]` int64."""
-        first = self._base + self._head
-        return find_anchors(anchors, self.table, first, self._guide, self.rule.first, self.rule.stride)
+        """Return the piece and the anchor step of each anchor, `[n, 2]` int64."""
+        return find_anchors(anchors, self.table, self._entries, *self.anchors)
+
+    def lengths(self, pieces: IntArray) -> IntArray:
+        """Return the recorded steps of the episodes of pieces, `[n]` int64."""
+        last = pieces
+        while (going := self.table[last, AFTER] >= 0).any():
+            last = np.where(going, self.table[last, AFTER], last)
+        return self.table[last, OFFSET] + self.table[last, STEPS]
 
     def gather(self, places: IntArray, views: IntArray, offsets: IntArray, out: ByteArray) -> None:
         """Copy the rows of samples."""
         gather_samples(places, self.table, views, self.address, offsets, out)
 
-    def _room_for(self, steps: int) -> MemorySegment:
-        """The segment for an episode. The oldest segments leave where the store would exceed its capacity."""
-        newest = self._segments[-1] if self._segments else None
-        if newest is not None and not newest.fits(steps, self.segment_steps):
-            newest = None
-        while self._segments and self._hi - self._lo + steps > self.capacity:
-            newest = None if self._segments[0] is newest else newest
-            self._drop_oldest()
-        if newest is None:
-            newest = self._fresh(steps)
-            self._segments.append(newest)
-        return newest
+    def _count(self, stream: StepStream, lanes: IntArray, count: int, ended: BoolArray) -> None:
+        """Count steps that were recorded, and close the episodes that ended."""
+        lo, hi = self.anchors
+        most = hi - lo + len(lanes) * (1 + (count + self._delay) // self._stride)
+        if most > len(self._entries):
+            self._grow_entries(most)
+        count_steps(
+            lanes, count, ended, stream.state, self.table, self._rule, self.capacity, self._entries, self._counters
+        )
+        stream.used += count + 1  # the row of a last boundary
+        stream.fresh += count
+        if stream.previous is not None and stream.fresh > self._reach:
+            self._retire(stream.previous)
+            stream.previous = None
 
-    def _drop_oldest(self) -> None:
-        oldest = self._segments.popleft()
-        self._lo += oldest.steps
-        self._anchor_lo += oldest.anchors
-        self._head += oldest.indexed
-        self._spare.append(oldest)
+    def _retire(self, segment: MemorySegment) -> None:
+        segment.until = int(self._counters[ARRIVED])
+        self._retired.append(segment)
 
-    def _fresh(self, steps: int) -> MemorySegment:
-        """An empty segment with room for an episode, from memory that is free already if there is enough."""
-        room = max(steps, self.segment_steps)
+    def _room(self, stream: StepStream) -> MemorySegment:
+        """The segment of a stream, the next one if there is no room for a step and the boundary after it."""
+        segment = stream.segment
+        if (
+            segment is not None
+            and (stream.row.item() if stream.lanes == 1 else stream.row.max()) + 2 <= stream.lane_rows
+        ):
+            return segment
+        fresh = self._fresh(stream.lanes * stream.lane_rows)
+        old = {} if segment is None else segment.columns
+        for lane in np.flatnonzero(stream.is_open).tolist():
+            before, row = int(stream.piece[lane]), lane * stream.lane_rows
+            piece = self._piece(fresh)
+            _, _, _, offset, _, _, number, start = self.table[before].tolist()
+            offset += int(self.table[before, STEPS])
+            self.table[piece] = 0, fresh.slot, row, offset, before, -1, number, start
+            self.table[before, AFTER] = piece
+            for path in self._aligned["boundary"]:
+                fresh.columns[path][row] = old[path][row + int(stream.row[lane])]
+            for path in self._aligned["episode"]:
+                self._values[path][piece] = self._values[path][before]
+            stream.state[lane, LANE_PIECE] = piece
+        stream.state[:, LANE_ROW] = 0
+        if stream.previous is not None:
+            self._retire(stream.previous)
+        stream.segment, stream.previous = fresh, segment
+        stream.fresh = stream.used = 0
+        return fresh
+
+    def _piece(self, segment: MemorySegment) -> int:
+        """A free row of the table, for a piece in a segment."""
+        if not self._free:
+            n = len(self.table)
+            self.table = np.concatenate([self.table, np.zeros_like(self.table)])
+            self._free = list(range(2 * n - 1, n - 1, -1))
+            self._grow_values()
+        piece = self._free.pop()
+        segment.pieces.append(piece)
+        return piece
+
+    def _grow_values(self) -> None:
+        """Let the values of episodes have as many rows as the table."""
+        for number, (path, column) in enumerate(self.spec.items()):
+            if column.align == "episode":
+                grown = np.zeros((len(self.table), *column.shape), column.dtype)
+                if path in self._values:
+                    grown[: len(self._values[path])] = self._values[path]
+                self._values[path] = grown
+                self.address[number, 0] = grown.ctypes.data
+
+    def _grow_entries(self, least: int) -> None:
+        size = 1 << (least - 1).bit_length()
+        live = np.arange(*self.anchors)
+        grown = np.zeros((size, 3), np.int64)
+        grown[live & (size - 1)] = self._entries[live & (len(self._entries) - 1)]
+        self._entries = grown
+
+    def _fresh(self, rows: int) -> MemorySegment:
+        """An empty segment, from memory that no sample reads any more if there is enough."""
+        oldest = self.extent[1] - self.capacity
+        while self._retired and self._retired[0].until <= oldest:
+            self._clear(self._retired.popleft())
         for i, spare in enumerate(self._spare):
-            if spare.room >= room:
+            if spare.rows >= rows:
                 del self._spare[i]
-                spare.steps = spare.episodes = spare.anchors = spare.indexed = 0
+                spare.until = UNKNOWN
+                self._by_slot[spare.slot] = spare
                 return spare
-        for spare in self._spare[:1]:  # too small for this episode: its memory goes, and its number stays
+        for spare in self._spare[:1]:  # too small: its memory goes, and its number stays
             self._spare.remove(spare)
             self._slots.append(spare.slot)
         slot = self._slots.pop() if self._slots else self._next_slot
         self._next_slot = max(self._next_slot, slot + 1)
-        most = segment_episodes(self.segment_steps)
-        columns = self._columns(room, most)
+        segment = MemorySegment(slot, rows, self._columns(rows))
         if slot >= self.address.shape[1]:
-            grown = np.zeros((len(self.address), 2 * self.address.shape[1]), np.int64)
-            grown[:, : self.address.shape[1]] = self.address
-            self.address = grown
-        self.address[:, slot] = [column.ctypes.data for column in columns.values()]
-        return MemorySegment(slot, room, columns)
+            self.address = np.concatenate([self.address, np.zeros_like(self.address)], axis=1)
+        for number, path in enumerate(self.spec):
+            if path in segment.columns:
+                self.address[number, slot] = segment.columns[path].ctypes.data
+        self._by_slot[slot] = segment
+        return segment
 
-    def _columns(self, steps: int, episodes: int) -> dict[str, AnyArray]:
-        """Memory of the columns of a segment, in one block.
+    def _clear(self, segment: MemorySegment) -> None:
+        """Forget the pieces of a segment."""
+        for piece in segment.pieces:
+            if (after := self.table[piece, AFTER]) >= 0:
+                self.table[after, BEFORE] = -1
+        self._free += reversed(segment.pieces)
+        segment.pieces = []
+        del self._by_slot[segment.slot]
+        self._spare.append(segment)
 
-        The rows of all steps come first: they are filled before the segment is full, so they get huge pages. Then come
-        the rows whose number depends on the episodes: a boundary column has one row more for each, and most have no
-        use. Of several boundary columns, the largest is last.
-        """
+    def _columns(self, rows: int) -> dict[str, AnyArray]:
+        """Memory of the columns of a segment, in one block."""
         begins: dict[str, int] = {}
-        size = filled = 0
-        for path, column in sorted(
-            self.spec.items(), key=lambda each: (ALIGNS.index(each[1].align), each[1].row_bytes)
-        ):
+        size = 0
+        for path in (*self._aligned["step"], *self._aligned["boundary"]):
             begins[path] = size
-            if column.align != "episode":
-                filled = size + steps * column.row_bytes
-            size += -(-_rows(column, steps, episodes) * column.row_bytes // CACHE_LINE) * CACHE_LINE
-        block = self._block(size, filled)
+            size += -(-rows * self.spec[path].row_bytes // CACHE_LINE) * CACHE_LINE
+        block = self._block(size)
         return {
-            path: np.ndarray((_rows(column, steps, episodes), *column.shape), column.dtype, block, begins[path])
-            for path, column in self.spec.items()
+            path: np.ndarray((rows, *self.spec[path].shape), self.spec[path].dtype, block, begin)
+            for path, begin in begins.items()
         }
 
-    def _block(self, size: int, filled: int) -> ByteArray:
+    def _block(self, size: int) -> ByteArray:
         """Memory of a segment. Small ones share huge pages, if all of them together fill some."""
-        together = size * (self.capacity // self.segment_steps + 1)
+        together = size * (PARTS + 1)
         if size >= HUGE or together < HUGE:
-            return paged(size, filled)
+            return paged(size, size)
         if len(self._rest) < size:
             shared = min(together, SHARED) // HUGE * HUGE
             self._rest = paged(shared, shared)
         block, self._rest = self._rest[:size], self._rest[size:]
         return block
-
-    def _enter(self, segment: MemorySegment, steps: int, anchors: int) -> None:
-        """Add an episode with anchors to the table and the guide."""
-        if self._tail == len(self._table):
-            self._make_rows()
-        # In the order of the columns: FIRST, STEPS, SLOT, STEP_ROW, BOUNDARY_ROW, EPISODE_ROW, EPISODE, START.
-        rows = segment.steps, segment.steps + segment.episodes, segment.episodes
-        self._table[self._tail] = self._anchor_hi, steps, segment.slot, *rows, self.arrived, self._hi
-        number = self._base + self._tail
-        self._tail += 1
-        segment.indexed += 1
-        segment.anchors += anchors
-        self._anchor_hi += anchors
-        self._guide_to(number, self._anchor_hi - anchors)
-
-    def _guide_to(self, number: int, first: int) -> None:
-        """Let the guide name an episode for the blocks of anchors that begin in it."""
-        if (self._anchor_hi - self._anchor_lo) // BLOCK + 2 > len(self._guide):
-            self._guide = np.zeros(2 * len(self._guide), np.int64)
-            while (self._anchor_hi - self._anchor_lo) // BLOCK + 2 > len(self._guide):
-                self._guide = np.zeros(2 * len(self._guide), np.int64)
-            firsts = np.append(self.table[:, FIRST], self._anchor_hi)
-            blocks = np.arange(self._anchor_lo // BLOCK, (self._anchor_hi - 1) // BLOCK + 1)
-            owner = np.searchsorted(firsts, blocks * BLOCK, side="right") - 1
-            self._guide[blocks & (len(self._guide) - 1)] = self._base + self._head + np.maximum(owner, 0)
-            return
-        mask = len(self._guide) - 1
-        for block in range(-(-first // BLOCK), (self._anchor_hi - 1) // BLOCK + 1):
-            self._guide[block & mask] = number
-        if first == self._anchor_lo:  # the first block of an empty store begins before it
-            self._guide[first // BLOCK & (len(self._guide) - 1)] = number
-
-    def _make_rows(self) -> None:
-        """Move the rows of the table in use to its start, and double it if more than half of it is in use."""
-        live = self._tail - self._head
-        grown = np.zeros((len(self._table) * (2 if 2 * live > len(self._table) else 1), TABLE), np.int64)
-        grown[:live] = self.table
-        self._table, self._base = grown, self._base + self._head
-        self._head = 0
-        self._tail = live
-
-
-def _rows(field: Field, steps: int, episodes: int) -> int:
-    """Rows of a column for so many steps of so many episodes."""
-    return (steps, steps + episodes, episodes)[ALIGNS.index(field.align)]

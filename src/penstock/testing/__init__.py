@@ -1,1 +1,1 @@
-"""The contracts that every format, plan and sampler must pass: pytest classes to subclass in your own tests."""
+"""The contracts that every format, plan, sampler and loader must pass: pytest classes to subclass in your own tests."""

@@ -128,9 +128,10 @@ def run_with_faults(work: WorkPlan, folder: Path, faults: Faults, monkeypatch: p
     assert faults.kills == {}
 
 
-# Results without files, parts of a dataset, parts in a folder of the user, and actors that keep environments. That each
-# command survives a kill at any change of a file is tested without Ray, in `tests/jobs/test_crashes.py`.
-KILLS = {"stats": [], "convert to columns": ["node"], "cache": [], "record --grow": ["workers"]}
+# Results without files, parts of a dataset that a function changes, parts in a folder of the user, and actors that keep
+# environments. That each command survives a kill at any change of a file is tested without Ray, in
+# `tests/jobs/test_crashes.py`.
+KILLS = {"stats": [], "map to columns": ["node"], "cache": [], "record --grow": ["workers"]}
 
 
 @pytest.mark.parametrize("name", KILLS)

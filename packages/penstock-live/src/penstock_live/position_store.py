@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.ragged import Array, Ragged
-from penstock.kernels.record_log import copy_records, find_records, slide_records
 from penstock_live.block import Block, Part
+from penstock_live.kernels.record_log import copy_records, find_records, slide_records
 
 Int = npt.NDArray[np.int64]
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from penstock.core.boundary import loading_state
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import PlanError, StateError
-from penstock.kernels.pages import exchange, exchange_references
 from penstock.kernels.permute import permute
 from penstock_live.block import Block
+from penstock_live.kernels.pages import exchange, exchange_references
 from penstock_live.seeds import draws, key
 
 Int = npt.NDArray[np.int64]

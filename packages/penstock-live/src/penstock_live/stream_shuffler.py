@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from penstock.core.boundary import loading_state
 from penstock.errors import PlanError, StateError
-from penstock.kernels.draws import draw_ranges
 from penstock.kernels.permute import permute
+from penstock_live.kernels.draws import draw_ranges
 from penstock_live.seeds import key
 
 Int = npt.NDArray[np.int64]

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import PlanError
-from penstock.kernels.draws import shuffle_places
 from penstock.kernels.permute import MIX_1, MIX_2, mix
 from penstock.plan.weights import Weight
+from penstock_live.kernels.draws import shuffle_places
 from penstock_live.seeds import chances, key
 
 Int = npt.NDArray[np.int64]

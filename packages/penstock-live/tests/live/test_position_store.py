@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from live.reference import record_log
 from penstock.core.ragged import Ragged, offsets_of
 from penstock_live import position_store
 from penstock_live.block import Part
+from penstock_live.kernels.record_log import copy_records, find_records, slide_records
 from penstock_live.position_store import PositionStore
-from tests.kernels.reference import record_log
 
 PUTS = st.tuples(st.just("put"), st.integers(1000, 1030), st.integers(0, 3), st.lists(st.integers(0, 3), max_size=4))
 TAKES = st.tuples(st.just("take"), st.lists(st.integers(1000, 1031), max_size=6, unique=True), st.integers(0, 6))
@@ -122,3 +123,14 @@ def test_positions_of_later_uses_are_counted() -> None:
     large = np.zeros((4000, 1), np.uint8)
     store.put(6, 0, large, np.arange(4000), np.array([0, 1, 4000]))
     assert (store.added, store.turned_away, store.positions) == (4, 3999, 2)
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    one, two = np.zeros(1, np.int64), np.zeros(2, np.int64)
+    places, rows = np.zeros(1, np.int32), np.zeros(4, np.uint8)
+    with pytest.raises(ValueError, match="columns"):
+        find_records(one, one, 0, one, two, one, one)
+    with pytest.raises(ValueError, match="room for all frames"):
+        copy_records(one, one, 0, one, one, one, rows, one, one, places)
+    with pytest.raises(ValueError, match="an end within 1"):
+        slide_records(one, one, 0, 2, 0)

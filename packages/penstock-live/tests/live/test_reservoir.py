@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from live.reference import pages as reference
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import PlanError, StateError
-from penstock.kernels import pages
 from penstock_live import reservoir as reservoir_module
 from penstock_live.block import Block
+from penstock_live.kernels import pages
 from penstock_live.reservoir import PAGE, Reservoir
-from tests.kernels.reference import pages as reference
 
 LENGTHS = [1, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, 5 * PAGE + 7]
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from live.reference import draws as reference
 from penstock.errors import PlanError, StateError
-from penstock.kernels import draws
+from penstock_live.kernels import draws
 from penstock_live.stream_shuffler import StreamShuffler
-from tests.kernels.reference import draws as reference
 
 
 def shuffled(n: int, seed: int = 0) -> StreamShuffler:
@@ -165,3 +165,8 @@ def test_draws_need_elements() -> None:
     for n, begin in ((0, 0), (1, -1)):
         with pytest.raises(ValueError, match=f"got {n} and {begin}"):
             draws.shuffle_places(np.uint64(0), 0, n, begin, True, out)
+
+
+def test_a_negative_number_of_elements_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 0 elements"):
+        draws.draw_ranges(np.array([-1]), np.uint64(0), 0, np.zeros(1, np.int64))

@@ -179,6 +179,7 @@ class UnfinishedWork:
 
     work: str
     episodes: int
+    has_left_out: bool = False  # whether episodes of the source were left out, so that numbers in the target differ
 
     @classmethod
     def of_metadata(cls, metadata: Mapping[str, Any], episodes: int) -> UnfinishedWork | None:
@@ -202,7 +203,7 @@ class UnfinishedWork:
             return None
         entries = json_object(read_bytes(mark), mark)
         try:
-            return cls(str(entries["work"]), int(entries["episodes"]))
+            return cls(str(entries["work"]), int(entries["episodes"]), bool(entries.get("has_left_out")))
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"expected the mark of unfinished work, got {entries}", path=mark) from error
 

@@ -168,6 +168,14 @@ class Format(ABC):
         """
         raise FormatError(f"the format {self.name!r} is read-only here: cannot append {options}", path=path)
 
+    def advice(self, path: Path) -> str | None:
+        """Return what is at a path that no format recognises, and how this format could open it. The default is None.
+
+        Args:
+            path: Existing file or folder.
+        """
+        return None
+
     def locate(self, name: str) -> Path | None:
         """Return the path of a dataset by its id, or None.
 
@@ -490,9 +498,10 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
         distribution = DISTRIBUTIONS[name]
         message = f"this looks like data of the format {name!r} of {distribution}, which is not installed"
         raise UnknownFormatError(f"{message}; {install(distribution)}", path=path)
+    advice = "".join(f". {said}" for entry in available().values() if (said := entry.advice(path)) is not None)
     for name, error in failures.items():
-        raise UnknownFormatError(f"{message}; {name} could not look at it: {error}", path=path) from error
-    raise UnknownFormatError(message, path=path)
+        raise UnknownFormatError(f"{message}; {name} could not look at it: {error}{advice}", path=path) from error
+    raise UnknownFormatError(f"{message}{advice}", path=path)
 
 
 def _without_data(path: Path) -> str | None:

@@ -54,6 +54,7 @@ class Source(ABC):
 
     parses: ClassVar[bool] = True
     location: object = None  # the path or location that was opened, for messages; `Format.open` sets it
+    opened: Mapping[str, Any] | None = None  # location, format and options of `penstock.open`, for other processes
     unfinished: LeftOut | None = None  # entry of the account where the work that writes the dataset has not ended
 
     def __repr__(self) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from penstock.core.arrays import AnyArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.columns import under
 from penstock.core.episode import Episode
-from penstock.core.spec import Align, Field
+from penstock.core.spec import Align, Field, Spec
 
 NUMBERED = ("frame_index", "episode_index", "index", "task_index")  # columns that LeRobot's layout computes
 
@@ -30,6 +30,46 @@ class RowStream(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Forget the rows, unless the episode was saved. A second call does nothing."""
+
+
+class StepRecording(ABC):
+    """Takes the steps of `n` environments while their episodes are recorded, for a target that can use open episodes.
+
+    `lanes` are numbers of environments, `[m]` int64, and arrays of rows have a row for each of them.
+    """
+
+    @abstractmethod
+    def begin(self, lanes: IntArray, rows: Mapping[str, AnyArray]) -> None:
+        """Begin episodes with their first boundary rows. An episode that is open there ends, without a flag."""
+
+    @abstractmethod
+    def step(self, lanes: IntArray, rows: Mapping[str, AnyArray], ended: BoolArray) -> None:
+        """Take a step: its values, and the boundary rows after it. Episodes that ended with it are closed."""
+
+    @abstractmethod
+    def end(self, lane: int, terminated: bool, truncated: bool) -> None:
+        """End an open episode with its last step, which gets these flags."""
+
+    @abstractmethod
+    def save(self, lane: int, episode: Episode) -> int:
+        """Save the oldest ended episode of a lane that is not saved. Return its number."""
+
+    @abstractmethod
+    def drop(self, lane: int) -> None:
+        """Forget to save the oldest ended episode of a lane."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """No more steps will come."""
+
+
+@runtime_checkable
+class StepTarget(Protocol):
+    """A writer that takes the steps of open episodes."""
+
+    def __record_steps__(self, spec: Spec, lanes: int) -> StepRecording | None:
+        """Return what takes steps, or None if this target takes whole episodes only."""
+        ...
 
 
 class PartStart(NamedTuple):

@@ -32,11 +32,15 @@ from penstock.conversion.job import (
 from penstock.conversion.mark import check_apart, found_at
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
+from penstock.core.spec import Field
 from penstock.data.chosen import ChosenDataset
+from penstock.data.dataset import EpisodeDataset, mapped_episodes
+from penstock.data.episode_map import EpisodeMap
+from penstock.data.mapped import computed_columns
 from penstock.errors import DataError, FormatError
 from penstock.files import move
 from penstock.formats.base.format import format_to_write
-from penstock.formats.base.writer import PartStart
+from penstock.formats.base.writer import PartStart, Writer
 from penstock.jobs.operation import Operation, pack, unpack
 from penstock.jobs.staging import RemoteStaging, StagingFolder
 from penstock.locations.location import Url, output_place
@@ -45,6 +49,7 @@ from penstock.locations.upload import upload_path
 LEAST_PART = 64 << 20
 JOINED = "joined"
 VALUES = "values"
+FIELDS = "fields"
 TARGET = "target"
 
 
@@ -63,13 +68,34 @@ class ConvertOperation(Operation):
             raise DataError(f"expected a target that can be written in parts, got {self._format.name!r}: {refusal}")
         self._certified = bool(arguments.get("certificate", True))
         self._lossless = arguments.get("require") is not None
-        self._data = ChosenDataset.of(arguments).open()
+        self._data = self._open(arguments)
         self._staging = _staging(arguments, self.fingerprint)
         try:
             self._job = self._make_job(arguments)
         except BaseException:
             self._data.close()
             raise
+
+    def _open(self, arguments: Mapping[str, Any]) -> EpisodeDataset:
+        """Open the dataset. If a function changes its episodes, that is found here, on every machine."""
+        data = ChosenDataset.of(arguments).open()
+        if (entries := arguments.get("map")) is None:
+            return data
+        try:
+            known: dict[str, Any] | None = self._answers.get(FIELDS)
+            fields = None if known is None else {path: Field.from_json(field) for path, field in known.items()}
+            mapped = mapped_episodes(data, EpisodeMap.of_entries(entries), fields)
+            found = computed_columns(mapped.source)
+            self._answers[FIELDS] = {path: mapped.spec[path].to_json() for path in found}
+            return mapped
+        except BaseException:
+            data.close()
+            raise
+
+    @property
+    @override
+    def runs_user_code(self) -> bool:
+        return "map" in self.arguments
 
     def _make_job(self, arguments: Mapping[str, Any]) -> ConversionJob:
         data = self._data
@@ -97,6 +123,11 @@ class ConvertOperation(Operation):
             episodes, source = self._data.episodes, self._data.source
             kept = {path: job.draft.origins.get(path, path) for path, field in job.spec.items() if field.ragged}
             whole = episodes.first_step is None
+            if computed := [origin for origin in kept.values() if origin in computed_columns(source)]:
+                raise DataError(
+                    f"expected arrays of one shape from a function for parts of {self._format.name}, got rows of "
+                    f"varying length: {computed}; write in one run, or to columns"
+                )
             self._answers[VALUES] = {
                 path: offsets_of(
                     np.diff(source.value_offsets(origin)[source.rows(source.spec[origin].align)])[episodes.index]
@@ -133,23 +164,34 @@ class ConvertOperation(Operation):
     def _write(self, path: Path, name: str, first: int, last: int) -> bytes:
         """Write a part, read it again, and return its summary."""
         job = replace(self._job, notes=dict(self._job.notes))  # notes of this range alone
-        tally = ConversionProgress(first, 0, 0)
+        tally = ConversionProgress(first, 0, 0, first)
         start = PartStart(
             first, int(self._steps[first]), {path: int(counts[first]) for path, counts in self._values.items()}
         )
         with self._format.begin_part(path, job.spec, job.metadata, start, **self._options) as writer:
-            write_episodes(job, writer, tally, last)
+            numbered = type(writer).begin_at is not Writer.begin_at
+            write_episodes(job, writer, tally, last, on_left_out=self._refuse_left_out if numbered else None)
         compared: dict[str, Any] = {}
         if self._certified:
             with self._format.open_part(path) as written:
-                begin = len(written) - (last - first)  # other episodes may be before them, with their places
+                count = tally.episodes - first
+                begin = len(written) - count  # other episodes may be before them, with their places
                 if begin not in (0, first) or written.steps - written.offsets[begin] != tally.steps:
-                    raise FormatError(f"expected {last - first} episodes of {tally.steps} steps, got others", path=path)
+                    raise FormatError(f"expected {count} episodes of {tally.steps} steps, got others", path=path)
                 comparison = Comparison(self._data, written, job.draft, job.draft.notes)
                 comparison.compare(written.episodes(range(begin, len(written))), first, last)
                 compared = comparison.state()
         notes = [astuple(note) for note in job.notes]
-        return pack({"part": name, "bytes": tally.bytes, "notes": notes, "compared": compared})
+        summary = {"part": name, "bytes": tally.bytes, "notes": notes, "left_out": tally.left_out}
+        return pack({**summary, "compared": compared})
+
+    def _refuse_left_out(self, position: int) -> None:
+        (number,) = self._job.numbers([position])
+        raise DataError(
+            f"expected a function that leaves out no episode, for parts of {self._format.name} have the numbers of "
+            f"their episodes before they are written, got one - at episode {number}; write to columns in parts and "
+            f"convert those, or to {self._format.name} in one run"
+        )
 
     @override
     def has_part(self, result: bytes) -> bool:
@@ -162,21 +204,27 @@ class ConvertOperation(Operation):
         notes = dict(self._job.notes)
         total = 0
         names: list[str] = []
+        left_out: list[int] = []
         compared: list[dict[str, Any]] = []
         for result in results:
             summary: dict[str, Any] = unpack(result)
             names.append(summary["part"])
             total += summary["bytes"]
             notes.update(dict.fromkeys(Note(*note) for note in summary["notes"]))
+            left_out += summary["left_out"]
             compared.append(summary["compared"])
         with self._staging.merging():
             self._join(names)
-            return self._report(total, tuple(notes), compared)
+            return self._report(total, (*notes, *self._job.note_left_out(left_out)), left_out, compared)
 
-    def _report(self, total: int, notes: tuple[Note, ...], compared: list[dict[str, Any]]) -> ConversionReport:
+    def _report(
+        self, total: int, notes: tuple[Note, ...], left_out: list[int], compared: list[dict[str, Any]]
+    ) -> ConversionReport:
         """Look at the target, write its certificate, and return the report."""
-        episodes, steps = len(self._data), self._data.total_steps
+        episodes = len(self._data) - len(left_out)
+        steps = self._data.total_steps - int(self._data.episodes.length[left_out].sum())
         report = ConversionReport(self._staging.place, self._format.name, "converted", episodes, steps, total, 0, notes)
+        report = replace(report, left_out=self._job.numbers(left_out))
         with self._format.open(self._out) as target:
             if len(target) != episodes or target.steps != steps:
                 raise FormatError(f"expected {episodes} episodes of {steps} steps, got others", path=self._out)
@@ -199,7 +247,7 @@ class ConvertOperation(Operation):
             return None
         with self._format.open(path) as target:
             episodes, steps = len(target), target.steps
-        if mark != self._job.mark or episodes != len(self._data):
+        if mark != self._job.mark or (episodes != len(self._data) and not self._job.mappings):
             raise FileExistsError(
                 f"expected nothing at {self._staging.place}, got the dataset of another conversion, or of one without "
                 "jobs that was interrupted; remove it, or choose another place"
@@ -211,7 +259,8 @@ class ConvertOperation(Operation):
         notes = tuple(dict.fromkeys((*self._job.notes, *(() if proof is None else proof.notes))))
         self._staging.remove()  # leftovers of a killed process
         place, name = self._staging.place, self._format.name
-        return ConversionReport(place, name, "complete", episodes, steps, total, episodes, notes, proof)
+        left_out = () if proof is None else proof.left_out
+        return ConversionReport(place, name, "complete", episodes, steps, total, episodes, notes, proof, left_out)
 
     def _join(self, names: list[str]) -> None:
         """Move the parts together; nothing if an earlier call, which was killed, did so."""

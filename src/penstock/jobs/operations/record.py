@@ -43,8 +43,6 @@ DATA = "data"
 class RecordOperation(Operation):
     """Episodes of an environment, recorded to a column store. A block is a job, with a number of episodes."""
 
-    runs_user_code = True
-
     def __init__(self, arguments: Mapping[str, Any], survey: bytes = b"") -> None:
         super().__init__(arguments, survey)
         self._spec = RolloutSpec.of(arguments)
@@ -62,6 +60,11 @@ class RecordOperation(Operation):
         except BaseException:
             self.close()
             raise
+
+    @property
+    @override
+    def runs_user_code(self) -> bool:
+        return True
 
     @property
     @override

@@ -9,7 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from penstock.conversion.certificate import Certificate
-from penstock.conversion.verify import Side, check_episodes, compare_digests, digests_of
+from penstock.conversion.verify import Side, certified_episodes, compare_digests, digests_of
 from penstock.core.arrays import IntArray
 from penstock.core.text import counted
 from penstock.data.chosen import ChosenDataset
@@ -29,8 +29,7 @@ class VerifyOperation(Operation):
             for side, entries in given.items():
                 if entries is not None:
                     data = undo.enter_context(ChosenDataset.of(entries).open())
-                    check_episodes(self._certificate, side, data)
-                    self._opened[side] = data
+                    self._opened[side] = certified_episodes(self._certificate, side, data)
             self._closing = undo.pop_all()
 
     @property

@@ -177,9 +177,8 @@ class PackIndex:
         windows = np.unique(np.searchsorted(self._layout.first, self._layout.places_of(items), side="right") - 1)
         found: list[IntArray] = []
         for w in windows.tolist():
-            first, last = self._first[w : w + 2].tolist()
-            packs: IntArray = np.arange(first, last)
-            pieces = self.pieces(packs, epoch)
+            first, last = int(self._first[w]), int(self._first[w + 1])
+            pieces = self.pieces(np.arange(first, last), epoch)
             mine = np.unique(pieces.pack[np.isin(pieces.item, items)])
             if self.rule.exchanges:
                 many = np.full(len(mine), last - first)

@@ -13,7 +13,7 @@ done. It has several batches, and all of them are ready at that time.
 *Steps.* A batch begins when the batch before it ended and all hosts have it, because ranks synchronize gradients. So
 all hosts wait for the slowest one, which is why stragglers count more with more hosts.
 
-`kernels.queueing` has the loop over requests.
+`penstock_cluster.kernels.queueing` has the loop over requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.core.arrays import FloatArray, IntArray
-from penstock.kernels.queueing import fetch_requests
+from penstock_cluster.kernels.queueing import fetch_requests
 from penstock_cluster.simulation.storage import StorageConstants
 
 CONNECTIONS = 32

@@ -140,12 +140,9 @@ def test_orders_mixes_and_loaders(logs, agents) -> None:
 def test_samples_reach_torch(agents) -> None:
     from torch.utils.data import DataLoader
 
-    from penstock.loading.torch import TorchSamples
-
     batch = next(iter(DataLoader(agents, batch_size=3)))
     assert batch["target_positions"].shape == (3, 3, 2)
-    samples = TorchSamples(agents)
-    again = next(iter(DataLoader(samples, batch_size=3, collate_fn=samples.collate)))
+    again = next(iter(agents.loader(3, output="torch").data_loader()))
     assert np.array_equal(again["target_positions"].numpy(), batch["target_positions"].numpy())
 
 

@@ -21,12 +21,12 @@ from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import FormatError
 from penstock.files.descriptors import open_descriptor
 from penstock.files.remote import read_at, whole_for_block
-from penstock.kernels.members import plain_members
 from penstock_chess.formats.lc0 import remote_index
 from penstock_chess.formats.lc0.descriptors import Identity
 from penstock_chess.formats.lc0.errors import ChunkError, Reason
 from penstock_chess.formats.lc0.remote_index import ChunkTable
 from penstock_chess.formats.lc0.upgrade import plausible
+from penstock_chess.kernels.members import plain_members
 
 HEAD = 4096
 MEMBERS = 1 << 24

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.kernels.queueing import fetch_requests
-from tests.kernels.reference import queueing as reference
+from penstock_cluster.kernels.queueing import fetch_requests
+from simulation.reference import queueing as reference
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -6,7 +6,7 @@ For each host, requests are taken in order. A request starts on the connection t
 They also pass through the line of the host, and through the line that all hosts share. A line reserves time for
 requests in the order in which they start, from the moment when a usual request has its first byte: a straggler does
 not block the requests behind it. Hosts without a shared line are independent of each other, so they are simulated one
-by one. Hosts with one take turns: next is the request that starts first. `tests/kernels/reference` has the definition.
+by one. Hosts with one take turns: next is the request that starts first. The tests have the definition.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Definitions of `penstock.kernels.draws`, written to be read."""
+"""Definitions of `penstock_live.kernels.draws`, written to be read."""
 
 from __future__ import annotations
 

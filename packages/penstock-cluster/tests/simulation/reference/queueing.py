@@ -1,4 +1,4 @@
-"""Definition of `kernels.queueing`: of all requests, the one that starts first is next."""
+"""Definition of `penstock_cluster.kernels.queueing`: of all requests, the one that starts first is next."""
 
 # pyright: basic
 

@@ -1,4 +1,4 @@
-"""Definition of `penstock.kernels.members`, written to be read."""
+"""Definition of `penstock_chess.kernels.members`, written to be read."""
 
 from __future__ import annotations
 

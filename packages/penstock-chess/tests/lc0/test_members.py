@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels.members import plain_members
-from tests.kernels.reference import members as reference
+from games.reference import members as reference
+from penstock_chess.kernels.members import plain_members
 
 SIZES = st.sampled_from([0, 1, 511, 512, 513, 2000])
 NAMES = st.sampled_from(["a", "x" * 99, "y" * 100, "z" * 101, "./a", "a/..", "a..b", "/a", "a/", "é", "n\0m", "d/e.gz"])

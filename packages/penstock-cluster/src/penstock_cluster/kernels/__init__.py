@@ -1,0 +1,1 @@
+"""Compiled loops of simulations. Callers import their functions from the files."""

@@ -1,0 +1,196 @@
+"""Columns of a mapping: which arrays of each unit they are, how many rows these have, and the type of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.spec import Align, Field
+from penstock.errors import FormatError, suggestion
+from penstock.formats.base.pieces import BlockRows
+from penstock.formats.mapping.rules import ColumnRule, Pattern
+from penstock.formats.mapping.tree import Leaf, Tree
+from penstock.formats.mapping.units import Unit
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "observations": ("observations", "observation", "obs", "states", "state"),
+    "next_observations": ("next_observations", "next_observation", "next_obs", "next_states", "next_state"),
+    "actions": ("actions", "action", "acts", "act", "acs"),
+    "rewards": ("rewards", "reward", "rews", "rew"),
+    "timestamps": ("timestamps", "timestamp", "time", "times", "t"),
+}
+"""What files call the columns that have a name of their own here."""
+
+
+def known_name(name: str) -> str:
+    """Return the name of a column for an array, which keeps its own where it is none of `NAMES`."""
+    first, slash, rest = name.partition("/")
+    for column, names in NAMES.items():
+        if first.lower() in names:
+            return f"{column}{slash}{rest}"
+    return name
+
+
+@dataclass(frozen=True)
+class UnitLeaves:
+    """The arrays of a unit by their path in its group, and the tree of each of its other patterns of files."""
+
+    unit: Unit
+    leaves: Mapping[str, Leaf]
+    others: Mapping[str, Tree]
+
+    @classmethod
+    def of(cls, unit: Unit, tree: Tree, others: Mapping[str, Tree]) -> UnitLeaves:
+        """Return the arrays of a unit."""
+        prefix = f"{unit.group}/" if unit.group else ""
+        leaves = {name[len(prefix) :]: leaf for name, leaf in tree.leaves.items() if name.startswith(prefix)}
+        return cls(unit, leaves, others)
+
+    def rows_of(self, column: str, rule: ColumnRule) -> UnitRows:
+        """Return the arrays of a column and what their rows are. Raises `FormatError`."""
+        leaves = self.leaves if rule.files is None else self.others[rule.files].leaves
+        names = rule.arrays or self._only(column, leaves)
+        if missing := [name for name in names if name not in leaves]:
+            hint = suggestion(missing[0], leaves)
+            message = f"expected an array {missing[0]!r} for the column {column!r}{hint}, got {_listed(leaves)}"
+            raise FormatError(message, path=str(self.unit))
+        chosen = [leaves[name] for name in names]
+        if len(chosen) == 1:
+            return UnitRows(names, chosen[0])
+        return UnitRows(names, self._stacked(column, names, chosen))
+
+    def _only(self, column: str, leaves: Mapping[str, Leaf]) -> tuple[str, ...]:
+        if len(leaves) != 1:
+            message = f"expected one array in the files of the column {column!r}, got {_listed(leaves)}; say which "
+            raise FormatError(f'{message}with from = "..."', path=str(self.unit))
+        return tuple(leaves)
+
+    def _stacked(self, column: str, names: Sequence[str], leaves: Sequence[Leaf]) -> Leaf:
+        """Several arrays of one number a row as one."""
+        first = leaves[0]
+        for name, leaf in zip(names, leaves, strict=True):
+            if leaf.field.ragged or leaf.field.shape not in ((), (1,)) or leaf.rows != first.rows:
+                expected = f"{first.rows} rows of one number"
+                message = f"expected {expected} in each array of the column {column!r}, got {leaf}"
+                raise FormatError(message, path=str(self.unit), where=name)
+        dtype = np.result_type(*(leaf.field.dtype for leaf in leaves))
+        guessed = any(leaf.guessed for leaf in leaves)
+        return Leaf(first.rows, Field(dtype, (len(leaves),)), min(leaf.block for leaf in leaves), guessed)
+
+
+@dataclass(frozen=True)
+class UnitRows:
+    """Arrays of a column in one unit, together as a leaf."""
+
+    names: tuple[str, ...]
+    leaf: Leaf
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    shown = ", ".join(repr(name) for name in list(names)[:12])
+    return f"{shown} and {len(names) - 12} more" if len(names) > 12 else shown or "no array"
+
+
+def expanded(rules: Mapping[str, ColumnRule], leaves: Mapping[str, Leaf], unit: Unit) -> dict[str, ColumnRule]:
+    """Return the rules with a column for each array that a pattern matches, named by the texts of its names.
+
+    Raises `FormatError` where a pattern matches no array.
+    """
+    found: dict[str, ColumnRule] = {}
+    for column, rule in rules.items():
+        array = Pattern(rule.arrays[0]) if len(rule.arrays) == 1 else None
+        if array is None or array.is_plain or rule.files is not None:
+            found[column] = rule
+            continue
+        named = {name: texts for name in leaves if (texts := array.match(name)) is not None}
+        if not named:
+            message = f"expected arrays {array.text!r} for the column {column!r}, got {_listed(leaves)}"
+            raise FormatError(message, path=str(unit))
+        for name, texts in named.items():
+            place = Pattern(column).filled(texts).text
+            if place in found:
+                message = f"expected a name for each of {sorted(named)}, got {place!r} twice; as in "
+                raise FormatError(f'{message}"{column}/{{name}}" = "{{name}}"', path=str(unit))
+            found[place] = replace(rule, arrays=(name,))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class MappedColumn:
+    """A column: its field, the arrays of each unit, and the blocks in which these are decoded."""
+
+    name: str
+    field: Field
+    rule: ColumnRule
+    names: Sequence[tuple[str, ...]]
+    rows: BlockRows
+    unit: IntArray  # of each block
+    start: IntArray  # first row of each block in its unit
+    stop: IntArray
+
+    @classmethod
+    def of(cls, name: str, field: Field, rule: ColumnRule, units: Sequence[UnitRows]) -> MappedColumn:
+        """Return the column of some rows of each unit."""
+        lengths = np.array([each.leaf.rows for each in units], np.int64)
+        block = np.array([each.leaf.block or max(each.leaf.rows, 1) for each in units], np.int64)
+        counts = -(-lengths // block)
+        unit = np.repeat(np.arange(len(units)), counts)
+        number = np.arange(len(unit)) - np.repeat(offsets_of(counts)[:-1], counts)
+        start = number * block[unit]
+        stop = np.minimum(start + block[unit], lengths[unit])
+        names = [each.names for each in units]
+        return cls(name, field, rule, names, BlockRows.whole(offsets_of(stop - start)), unit, start, stop)
+
+    def decoded(self, block: int, tree: Tree, prefix: str) -> Array:
+        """Return the rows of a block, from the tree of its unit."""
+        unit = int(self.unit[block])
+        start, stop = int(self.start[block]), int(self.stop[block])
+        parts = [tree.read(prefix + name, start, stop) for name in self.names[unit]]
+        if self.field.ragged:
+            rows = parts[0]
+            if isinstance(rows, Ragged) and rows.dtype != self.field.dtype:
+                return Ragged(rows.values.astype(self.field.dtype), rows.offsets)
+            return rows
+        numbers = [part for part in parts if not isinstance(part, Ragged)]
+        stacked: AnyArray = numbers[0] if len(numbers) == 1 else np.stack([each.reshape(-1) for each in numbers], 1)
+        return np.ascontiguousarray(stacked, self.field.dtype).reshape(stop - start, *self.field.shape)
+
+
+def column_field(name: str, rule: ColumnRule, units: Sequence[UnitRows], places: Sequence[Unit]) -> Field:
+    """Return the field of a column in all units. Raises `FormatError` with the first unit that differs."""
+    first = units[0].leaf
+    dtype = first.field.dtype
+    for rows, place in zip(units, places, strict=True):
+        leaf = rows.leaf
+        if leaf.field == first.field:
+            continue
+        widened = leaf.guessed and first.guessed and {leaf.field.kind, first.field.kind} == {"array"}
+        if rule.dtype is None and not widened:
+            expected, where = f"{first} as in {places[0]}", ", ".join(rows.names)
+            message = f"expected {expected}, got {leaf}; say the type with dtype, as in dtype = {str(dtype)!r}"
+            raise FormatError(message, path=str(place), where=where)
+        if (leaf.field.kind, leaf.field.shape) != (first.field.kind, first.field.shape):
+            message = f"expected rows like those of {places[0]}, {first}, got {leaf}"
+            raise FormatError(message, path=str(place), where=", ".join(rows.names))
+        dtype = np.result_type(dtype, leaf.field.dtype)
+    field = replace(first.field, dtype=dtype)
+    if rule.dtype is None:
+        return field
+    if field.kind == "text":
+        raise FormatError(f"expected numbers for dtype {rule.dtype!r}, got text", path=str(places[0]), where=name)
+    return replace(field, dtype=np.dtype(rule.dtype))
+
+
+def alignments(rows: int, steps: int, episodes: int) -> Iterator[Align]:
+    """Yield what a column of so many rows can be, in a unit of some steps: the most likely first."""
+    if rows == steps:
+        yield "step"
+    if rows == steps + episodes:
+        yield "boundary"
+    if rows == episodes:
+        yield "episode"

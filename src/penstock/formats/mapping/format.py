@@ -1,0 +1,76 @@
+"""The format of data without a standard: a mapping, next to the data or given when they are opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from typing_extensions import override
+
+from penstock.core.narrowing import is_mapping
+from penstock.errors import ArgumentError
+from penstock.files.remote import open_file
+from penstock.formats.base.format import Format
+from penstock.formats.mapping.rules import NAME, VERSION, EpisodeMapping
+from penstock.formats.mapping.sketch import Sketch
+from penstock.formats.mapping.source import CACHE_BYTES, MappedSource
+
+
+class MappingFormat(Format):
+    """Files of any kind, read in place as a mapping says. See docs/howto/own_data.md."""
+
+    name: ClassVar[str] = "mapping"
+    description: ClassVar[str] = (
+        "your own files, by a mapping: CSV, JSON, npy, npz, HDF5, Zarr, MATLAB, Parquet, images"
+    )
+    extras: ClassVar[tuple[str, ...]] = ("arrow", "images", "matlab")
+    file_suffixes: ClassVar[tuple[str, ...]] = (".toml",)
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a folder has the file of a mapping, or a file is one."""
+        return _mapping_at(path) is not None
+
+    def open(
+        self,
+        path: Path,
+        *,
+        mapping: str | Path | Mapping[str, Any] | EpisodeMapping | None = None,
+        cache_bytes: int = CACHE_BYTES,
+        **entries: Any,
+    ) -> MappedSource:
+        """Open files as episodes, by the mapping in a file, in a dict, or in keyword arguments."""
+        place = _mapping_at(path)
+        root = path.parent if path == place else path
+        if mapping is not None and entries:
+            raise ArgumentError(f"expected a mapping or its entries, got mapping and {sorted(entries)}")
+        if entries:
+            return MappedSource(root, EpisodeMapping.of(entries), cache_bytes=cache_bytes)
+        if mapping is None and place is None and not path.is_dir():
+            return MappedSource(root, EpisodeMapping(), cache_bytes=cache_bytes)
+        chosen = place if mapping is None else mapping
+        if chosen is None:
+            return MappedSource(root, EpisodeMapping(), cache_bytes=cache_bytes)
+        return MappedSource(root, _as_mapping(chosen), cache_bytes=cache_bytes)
+
+    @override
+    def advice(self, path: Path) -> str | None:
+        sketch = Sketch.of(path)
+        return f"There: {sketch.contents}. To use it, {sketch.advice}"
+
+
+def _as_mapping(given: str | Path | Mapping[str, Any] | EpisodeMapping) -> EpisodeMapping:
+    if isinstance(given, EpisodeMapping):
+        return given
+    return EpisodeMapping.of(given) if is_mapping(given) else EpisodeMapping.at(Path(given))
+
+
+def _mapping_at(path: Path) -> Path | None:
+    """The file of a mapping in a folder, or the file itself if it is one."""
+    if path.is_dir():
+        inside = path / NAME
+        return inside if inside.is_file() else None
+    if path.suffix != ".toml":
+        return None
+    with open_file(path) as file:
+        return path if VERSION.encode() in file.read(1 << 16) else None

@@ -1,0 +1,47 @@
+"""Image files as the rows of one array, in the natural order of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from penstock.containers.images import decode, decode_into
+from penstock.core.arrays import AnyArray
+from penstock.core.boundary import parsing
+from penstock.core.ragged import Array
+from penstock.core.spec import Field
+from penstock.errors import FormatError
+from penstock.files.remote import read_bytes
+from penstock.formats.mapping.tree import Leaf, Tree
+
+IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+FRAMES = "frames"
+
+
+class ImagesTree(Tree):
+    """Images of one size: a row each. Cost of a row: one image is decoded. Needs the extra `images`."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        super().__init__(paths[0])
+        self._paths = paths
+
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return one array of all images, which have the size of the first."""
+        with parsing(self.path):
+            first = decode(read_bytes(self.path))
+        return {FRAMES: Leaf(len(self._paths), Field(first.dtype, first.shape), block=1)}
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """Decode images."""
+        field = self.leaves[name].field
+        out: AnyArray = np.empty((stop - start, *field.shape), field.dtype)
+        for row, path in zip(out, self._paths[start:stop], strict=True):
+            with parsing(path):
+                try:
+                    decode_into(read_bytes(path), row)
+                except FormatError as error:
+                    message = f"expected an image like the first, {field.dtype}{list(field.shape)}: {error}"
+                    raise FormatError(message, path=path) from error
+        return out

@@ -1,0 +1,58 @@
+"""The kind of a file by its name and first bytes: which `Tree` reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from penstock.containers.hdf5 import has_signature
+from penstock.core.boundary import parsing
+from penstock.errors import FormatError
+from penstock.formats.mapping.held import CsvOptions, CsvTree, JsonTree, MatlabTree, PickleTree, SavedTree, TableTree
+from penstock.formats.mapping.images import IMAGES, ImagesTree
+from penstock.formats.mapping.stored import Hdf5Tree, NpyTree, NpzTree, SafetensorsTree, ZarrTree
+from penstock.formats.mapping.tree import Tree
+
+SUFFIXES: Mapping[str, Callable[[Path], Tree]] = {
+    ".npy": NpyTree,
+    ".npz": NpzTree,
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), JsonTree),
+    **dict.fromkeys((".parquet", ".arrow", ".feather"), TableTree),
+    **dict.fromkeys((".h5", ".hdf5", ".hdf", ".he5"), Hdf5Tree),
+    ".mat": MatlabTree,
+    **dict.fromkeys((".pkl", ".pickle"), PickleTree),
+    **dict.fromkeys((".pt", ".pth"), SavedTree),
+    ".safetensors": SafetensorsTree,
+    ".zarr": ZarrTree,
+}
+TABLES = (".csv", ".tsv", ".tab")
+PACKED = (".csv.gz", ".tsv.gz", ".pkl.gz", ".zarr.zip")
+READABLE = (*SUFFIXES, *TABLES, *PACKED, *IMAGES)
+
+
+def suffix_of(name: str) -> str | None:
+    """Return the ending of a name by which a file is read, or None if none is known."""
+    low = name.lower()
+    return next((suffix for suffix in (*PACKED, *READABLE) if low.endswith(suffix)), None)
+
+
+def tree_of(paths: Sequence[Path], csv: CsvOptions | None = None) -> Tree:
+    """Return the arrays of a file; of several files, which are images, one array with a row each.
+
+    Raises `FormatError` for a file of another kind.
+    """
+    path, suffix = paths[0], suffix_of(paths[0].name)
+    if suffix in IMAGES:
+        return ImagesTree(paths)
+    if len(paths) > 1:
+        message = f"expected one file, or images, got {len(paths)} files {path.name}, ...; name more of the path"
+        raise FormatError(message, path=path.parent)
+    if suffix is not None and suffix.removesuffix(".gz") in TABLES:
+        return CsvTree(path, csv or CsvOptions())
+    read = None if suffix is None else SUFFIXES.get(suffix.removesuffix(".gz").removesuffix(".zip"))
+    if read is None and path.is_file() and has_signature(path):
+        read = Hdf5Tree
+    if read is None:
+        raise FormatError(f"expected a file that ends in one of {list(READABLE)}, got {path.name}", path=path)
+    with parsing(path):
+        return read(path)

@@ -1,0 +1,272 @@
+"""`Mapping` in a file or as keyword arguments: which files are episodes, and which of their arrays are which columns.
+
+A pattern names files, groups in files, or arrays. `*` is any text without `/`, and `{name}` is the same with a name:
+equal names are equal texts. The file of a mapping is TOML, and says its version: `penstock_mapping = 1`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core.narrowing import is_list, is_mapping
+from penstock.core.spec import ALIGNS, Align
+from penstock.errors import ArgumentError, FormatError, suggestion
+from penstock.files.remote import read_text
+from penstock.formats.base.ends import MEANINGS, Meaning
+from penstock.formats.mapping.held import CsvOptions
+
+VERSION = "penstock_mapping"
+NAME = "penstock.toml"
+LONGEST = 1 << 20  # bytes of a file of a mapping
+_GROUP = re.compile(r"\{(\w+)\}|(\*\*/)|(\*)|(\?)")
+
+
+class Pattern:
+    """Text with `{name}`, `*`, `**/` and `?`. A name matches text without `/`; `**/` any folders, or none."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names, each once, in order."""
+        return list(dict.fromkeys(match[1] for match in _GROUP.finditer(self.text) if match[1]))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it matches itself alone."""
+        return _GROUP.search(self.text) is None
+
+    @cached_property
+    def _expression(self) -> re.Pattern[str]:
+        parts: list[str] = []
+        seen: set[str] = set()
+        end = 0
+        for match in _GROUP.finditer(self.text):
+            parts.append(re.escape(self.text[end : match.start()]))
+            end = match.end()
+            if match[1] in seen:
+                parts.append(f"(?P={match[1]})")
+            elif match[1]:
+                seen.add(match[1])
+                parts.append(f"(?P<{match[1]}>[^/]+)")
+            else:
+                parts.append("(?:[^/]+/)*" if match[2] else "[^/]*" if match[3] else "[^/]")
+        return re.compile("".join([*parts, re.escape(self.text[end:])]))
+
+    def match(self, text: str) -> dict[str, str] | None:
+        """Return the text of each name, or None if the pattern does not match all of a text."""
+        found = self._expression.fullmatch(text)
+        return None if found is None else found.groupdict()
+
+    def filled(self, texts: Mapping[str, str]) -> Pattern:
+        """Return the pattern with the texts of some names in their places."""
+        return Pattern(re.sub(r"\{(\w+)\}", lambda match: texts.get(match[1], match[0]), self.text))
+
+
+@dataclass(frozen=True)
+class ColumnRule:
+    """Where the rows of a column are.
+
+    `arrays`: path of an array in the file, a pattern, or several arrays of one number a row, which become one row.
+    `files`: a pattern of files, for arrays that are not in the episode's own file; names are the names of the mapping's
+    `files`. `align`, `dtype`, `unit`: of the rows, where the file does not say or says something else.
+    """
+
+    arrays: tuple[str, ...] = ()
+    files: str | None = None
+    align: Align | None = None
+    dtype: str | None = None
+    unit: str | None = None
+
+    @classmethod
+    def of(cls, column: str, given: object) -> ColumnRule:
+        """Return the rule that a text, a list of texts or a table states. Raises `ArgumentError`."""
+        if isinstance(given, ColumnRule):
+            return given
+        if isinstance(given, str):
+            return cls((given,))
+        if is_list(given) and given and all(isinstance(name, str) for name in given):
+            return cls(tuple(given))
+        if not is_mapping(given):
+            example = f'"{column}" = "obs", ["x", "y"] or {{from = "obs", dtype = "float32"}}'
+            raise ArgumentError(f"expected the arrays of the column {column!r}, as in {example}, got {given!r}")
+        entries = {str(key): value for key, value in given.items()}
+        known = ("from", "files", "align", "dtype", "unit")
+        _check_names(entries, known, f"the column {column!r}")
+        names = entries.get("from", ())
+        arrays = (names,) if isinstance(names, str) else tuple(names)
+        rule = cls(arrays, entries.get("files"), entries.get("align"), entries.get("dtype"), entries.get("unit"))
+        rule._check(column)
+        return rule
+
+    def _check(self, column: str) -> None:
+        if self.align is not None and self.align not in ALIGNS:
+            raise ArgumentError(f"expected align of the column {column!r} among {list(ALIGNS)}, got {self.align!r}")
+        if self.dtype is not None:
+            try:
+                np.dtype(self.dtype)
+            except TypeError as error:
+                raise ArgumentError(f"expected a dtype for the column {column!r}, got {self.dtype!r}") from error
+        if not self.arrays and self.files is None:
+            raise ArgumentError(f'expected `from` or `files` for the column {column!r}, as in {{from = "obs"}}')
+
+
+@dataclass(frozen=True)
+class EpisodeMapping:
+    """Which files are episodes, and which of their arrays are which columns. See docs/howto/own_data.md.
+
+    `files`: pattern of files; each match is an episode, or several where marks of ends, `id`, `ends` or `lengths` say
+    so. The texts of its names are metadata of the episode. None: all files of the kind that the folder has.
+    `group`: pattern of groups in each file, each an episode. `id`: the array whose value changes between episodes.
+    `ends`: what arrays mark, as `{"flag": "end"}`. `lengths`: steps of each episode. `whole_files`: each file is one
+    episode, and its arrays mark no ends. `columns`: a rule for each column; None: every array, by its name.
+    `leave_out`: patterns of arrays and files that are not wanted. `rate`: steps a second. `csv`: how text is
+    divided into cells.
+    """
+
+    files: str | None = None
+    group: str | None = None
+    id: str | None = None
+    ends: Mapping[str, Meaning] = field(default_factory=dict[str, Meaning])
+    lengths: tuple[int, ...] | None = None
+    whole_files: bool = False
+    columns: Mapping[str, ColumnRule] | None = None
+    leave_out: tuple[str, ...] = ()
+    rate: float | None = None
+    csv: CsvOptions = field(default_factory=CsvOptions)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> EpisodeMapping:
+        """Return the mapping of keyword arguments, or of the tables of a file. Raises `ArgumentError`."""
+        entries = dict(given)
+        _check_names(entries, [each.name for each in fields(cls)], "a mapping")
+        for name, kinds in _KINDS.items():
+            if name in entries and not isinstance(entries[name], kinds):
+                raise ArgumentError(f"expected {_EXAMPLES[name]}, got {name} = {entries[name]!r}")
+        if (columns := entries.get("columns")) is not None:
+            entries["columns"] = {str(name): ColumnRule.of(str(name), rule) for name, rule in columns.items()}
+        if wrong := [name for name, meaning in entries.get("ends", {}).items() if meaning not in MEANINGS]:
+            raise ArgumentError(f"expected {_EXAMPLES['ends']}, got {entries['ends'][wrong[0]]!r} for {wrong[0]!r}")
+        if "csv" in entries:
+            _check_names(entries["csv"], [each.name for each in fields(CsvOptions)], "the table csv")
+            given_csv: dict[str, Any] = {**entries["csv"], "text": tuple(entries["csv"].get("text", ()))}
+            entries["csv"] = CsvOptions(**given_csv)
+        for name in ("lengths", "leave_out"):
+            if entries.get(name) is not None:
+                entries[name] = tuple(entries[name])
+        return cls(**entries)
+
+    @classmethod
+    def at(cls, path: Path) -> EpisodeMapping:
+        """Return the mapping in a file. Raises `FormatError`."""
+        try:
+            text = read_text(path)
+            entries = tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise FormatError(f"expected TOML, got {error}", path=path) from error
+        if entries.pop(VERSION, None) != 1:
+            raise FormatError(f"expected `{VERSION} = 1`, which says that this is a mapping of version 1", path=path)
+        try:
+            return cls.of(entries)
+        except ArgumentError as error:
+            raise FormatError(str(error), path=path) from error
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of everything that the mapping says."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the mapping as plain values, for `of`."""
+        entries: dict[str, Any] = {
+            each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default
+        }
+        if self.columns is not None:
+            entries["columns"] = {name: rule_entries(rule) for name, rule in self.columns.items()}
+        csv = {each.name: getattr(self.csv, each.name) for each in fields(CsvOptions)}
+        entries["csv"] = {name: value for name, value in csv.items() if value != getattr(CsvOptions(), name)}
+        entries["ends"] = dict(self.ends)
+        for name in ("lengths", "leave_out"):
+            if name in entries:
+                entries[name] = list(entries[name])
+        return {name: value for name, value in entries.items() if value not in ({}, None)}
+
+    def leaves_out(self, name: str) -> bool:
+        """Whether an array or file is not wanted."""
+        return any(Pattern(pattern).match(name) is not None for pattern in self.leave_out)
+
+
+def rule_entries(rule: ColumnRule) -> Any:
+    """Return the shortest form of a rule: a text, a list, or a table."""
+    given = {"from": rule.arrays[0] if len(rule.arrays) == 1 else list(rule.arrays)} if rule.arrays else {}
+    others = {name: getattr(rule, name) for name in ("files", "align", "dtype", "unit")}
+    others = {name: value for name, value in others.items() if value is not None}
+    return {**given, **others} if others or not given else given["from"]
+
+
+def toml_of(mapping: EpisodeMapping) -> str:
+    """Return the file of a mapping."""
+    entries = mapping.to_json()
+    tables = {name: entries.pop(name) for name in ("columns", "ends", "csv") if name in entries}
+    lines = [f"{VERSION} = 1", *(f"{name} = {_toml(value)}" for name, value in entries.items())]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *(f"{_key(key)} = {_toml(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else json.dumps(name)
+
+
+def _toml(value: Any) -> str:
+    if is_mapping(value):
+        return "{" + ", ".join(f"{_key(str(key))} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    if is_list(value):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
+
+
+def _check_names(entries: Mapping[str, Any], known: Collection[str], owner: str) -> None:
+    for name in entries:
+        if name not in known:
+            raise ArgumentError(f"{owner} has no entry {name!r}{suggestion(name, known)}; it has {list(known)}")
+
+
+_KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("files", "group", "id"), (str, type(None))),
+    **dict.fromkeys(("ends", "csv"), Mapping),
+    "columns": (Mapping, type(None)),
+    **dict.fromkeys(("lengths", "leave_out"), (list, tuple, type(None))),
+    "whole_files": bool,
+    "rate": (int, float, type(None)),
+}
+_EXAMPLES = {
+    "files": 'a pattern of files, as in files = "runs/{run}.csv"',
+    "group": 'a pattern of groups in a file, as in group = "data/demo_{i}"',
+    "id": 'the name of an array, as in id = "episode"',
+    "ends": f'what arrays mark, as in ends = {{flag = "end"}}, among {list(MEANINGS)}',
+    "csv": 'a table, as in csv = {separator = ";"}',
+    "columns": 'a table, as in columns = {observations = "obs", actions = ["ax", "ay"]}',
+    "lengths": "a list of whole numbers, as in lengths = [100, 80]",
+    "leave_out": 'a list of patterns, as in leave_out = ["debug/*"]',
+    "whole_files": "true or false",
+    "rate": "a number of steps a second, as in rate = 50",
+}
+
+
+def matches(pattern: Pattern, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the names that match, with the texts of the names of the pattern."""
+    for name in names:
+        if (texts := pattern.match(name)) is not None:
+            yield name, texts

@@ -1,0 +1,284 @@
+"""Kinds of files whose arrays are read where they are: `.npy`, `.npz`, safetensors, HDF5, Zarr."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.containers.cache import Cache
+from penstock.containers.hdf5 import Dataset, File
+from penstock.containers.npy import map_array
+from penstock.containers.npz import NpzArchive
+from penstock.containers.zarr import ZarrGroup
+from penstock.core.arrays import AnyArray
+from penstock.core.boundary import parsing
+from penstock.core.ragged import Array, Ragged
+from penstock.core.spec import Field
+from penstock.errors import FormatError
+from penstock.files.mapping import check_mapped, map_file
+from penstock.formats.base.account import LeftOut
+from penstock.formats.base.infos import plain
+from penstock.formats.mapping.tree import NUMBERS, Content, Held, HeldTree, Leaf, Tree, flattened, held_of
+
+BLOCK_BYTES = 1 << 22  # of chunks that are decoded together
+TEXT = Field(np.dtype(np.uint8), kind="text")
+SAFE_DTYPES = {
+    **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"},
+    **{"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"},
+}
+SAFE_HEADER = 100 << 20  # bytes, which the format allows
+
+
+class NpyTree(Tree):
+    """One array, named as its file. Numbers are mapped; objects are read as plain values."""
+
+    @cached_property
+    def _array(self) -> Held | None:
+        with parsing(self.path):
+            return held_of(map_array(self.path))
+
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return the array, by the name of the file."""
+        held = self._array
+        return {} if held is None else {self.path.stem: Leaf(len(held.rows), held.field)}
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """Return mapped rows."""
+        held = self._array
+        if held is None:
+            raise KeyError(name)
+        return held.rows[start:stop]
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """The array, if it is neither numbers nor text with rows."""
+        if self._array is not None:
+            return ()
+        return [LeftOut("array", self.path.stem, "unsupported-dtype", "expected rows of numbers or text, got others")]
+
+
+class NpzTree(Tree):
+    """An archive of arrays: stored ones are mapped, deflated ones are inflated when they are read."""
+
+    @cached_property
+    def _archive(self) -> NpzArchive:
+        return NpzArchive(self.path)
+
+    @cached_property
+    def _content(self) -> tuple[dict[str, Leaf], dict[str, Any], list[LeftOut], dict[str, Held]]:
+        leaves: dict[str, Leaf] = {}
+        values: dict[str, Any] = {}
+        left_out: list[LeftOut] = []
+        objects: dict[str, Held] = {}
+        for name in self._archive:
+            try:
+                header = self._archive.header(name)
+                if header.dtype.kind in NUMBERS and header.shape:
+                    native = header.dtype.newbyteorder("=")
+                    leaves[name] = Leaf(header.shape[0], Field(native, header.shape[1:]))
+                    continue
+                inside = flattened({name: self._archive.array(name)}, self.path.name)
+            except FormatError as error:
+                left_out.append(LeftOut.of_error("member", name, error))
+                continue
+            objects |= inside.arrays
+            values |= inside.values
+            left_out += inside.left_out
+        leaves |= {name: Leaf(len(held.rows), held.field) for name, held in objects.items()}
+        return leaves, values, left_out, objects
+
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return the arrays by name."""
+        return self._content[0]
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Arrays without rows: numbers and text."""
+        return self._content[1]
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """Members that are no arrays."""
+        return self._content[2]
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """Return rows."""
+        if name in self._content[3]:
+            return self._content[3][name].rows[start:stop]
+        return self._archive.array(name)[start:stop]
+
+
+class SafetensorsTree(HeldTree):
+    """Tensors of `safetensors`, mapped."""
+
+    def load(self) -> Content:
+        """Parse the header, which must describe the bytes of the file exactly."""
+        raw = map_file(self.path)
+        size = int.from_bytes(raw[:8].tobytes(), "little")
+        if len(raw) < 8 or size > min(SAFE_HEADER, len(raw) - 8):
+            raise FormatError(f"expected a header within {len(raw)} bytes, got one of {size}", path=self.path)
+        with parsing(self.path):
+            header: dict[str, Any] = json.loads(raw[8 : 8 + size].tobytes())
+        check_mapped(raw)
+        arrays: dict[str, Held] = {}
+        values: dict[str, Any] = dict(header.pop("__metadata__", {}) or {})
+        left_out: list[LeftOut] = []
+        for name, described in header.items():
+            with parsing(self.path, name):
+                kind, shape = described["dtype"], tuple(int(n) for n in described["shape"])
+                begin, end = (8 + size + int(n) for n in described["data_offsets"])
+            if kind not in SAFE_DTYPES:
+                left_out.append(LeftOut("array", name, "unsupported-dtype", f"expected numbers of NumPy, got {kind}"))
+                continue
+            dtype = np.dtype(SAFE_DTYPES[kind])
+            if not 8 + size <= begin <= end <= len(raw) or end - begin != math.prod(shape) * dtype.itemsize:
+                message = f"expected {math.prod(shape) * dtype.itemsize} bytes in the file, got {begin}:{end}"
+                raise FormatError(message, path=self.path, where=name)
+            array = (
+                np.frombuffer(raw[begin:end].tobytes(), dtype) if begin % dtype.itemsize else raw[begin:end].view(dtype)
+            )
+            if shape:
+                arrays[name] = Held.numbers(array.reshape(shape))
+            else:
+                values[name] = plain(array[0])
+        return Content(arrays, values, left_out)
+
+
+class Hdf5Tree(Tree):
+    """The datasets of an HDF5 file, by path. Contiguous ones are mapped, chunks are decoded some at a time."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._file = File(path)
+
+    @cached_property
+    def _found(self) -> tuple[dict[str, Dataset], dict[str, Any], list[LeftOut]]:
+        datasets: dict[str, Dataset] = {}
+        values: dict[str, Any] = {}
+        left_out: list[LeftOut] = []
+
+        def leave_out(name: str, error: FormatError) -> None:
+            left_out.append(LeftOut.of_error("array", name.strip("/"), error))
+
+        for dataset in self._file.root.walk(leave_out):
+            name = dataset.name.strip("/")
+            if not dataset.shape:
+                values[name] = _single(dataset)
+            elif _row_field(dataset) is None:
+                got = f"{dataset.kind} {dataset.dtype}"
+                left_out.append(LeftOut("array", name, "unsupported-dtype", f"expected numbers or text, got {got}"))
+            else:
+                datasets[name] = dataset
+        return datasets, values, left_out
+
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return the datasets by path."""
+        found: dict[str, Leaf] = {}
+        for name, dataset in self._found[0].items():
+            field = _row_field(dataset)
+            if field is not None:
+                found[name] = Leaf(dataset.shape[0], field, _rows_at_once(dataset, field))
+        return found
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """Return rows."""
+        dataset = self._found[0][name]
+        if dataset.kind == "vlen":
+            values, offsets = dataset.read_vlen(start, stop)
+            return Ragged(values, offsets)
+        if dataset.kind == "array":
+            return np.ascontiguousarray(dataset.read(start, stop), dataset.dtype.newbyteorder("="))
+        return Ragged.from_bytes(_texts(dataset, start, stop))
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Scalar datasets."""
+        return self._found[1]
+
+    def values_of(self, group: str) -> Mapping[str, Any]:
+        """Return scalar datasets in a group, and its attributes."""
+        found: Any = self._file[group] if group else self._file.root
+        attributes = {str(name): _plain_attribute(value) for name, value in found.attrs.items()}
+        return {**attributes, **super().values_of(group)}
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """Datasets of other kinds, and links to nowhere and to other files."""
+        return self._found[2]
+
+
+def _row_field(dataset: Dataset) -> Field | None:
+    """The field of the rows; None for datasets that are neither numbers nor text."""
+    if dataset.kind in ("string", "vlen_string"):
+        return TEXT if len(dataset.shape) == 1 else None
+    if dataset.dtype.kind not in NUMBERS or dataset.dtype.names:
+        return None
+    native = dataset.dtype.newbyteorder("=")
+    if dataset.kind == "vlen":
+        return Field(native, kind="ragged") if len(dataset.shape) == 1 else None
+    return Field(native, (*dataset.shape[1:], *dataset.datatype.inner))
+
+
+def _rows_at_once(dataset: Dataset, field: Field) -> int:
+    """Rows that are decoded together: of a mapped dataset all, else whole chunks of some megabytes."""
+    if dataset.chunk_shape is None:
+        return 0
+    height = dataset.chunk_shape[0]
+    return height * max(BLOCK_BYTES // max(field.row_bytes * height, 1), 1)
+
+
+def _texts(dataset: Dataset, start: int, stop: int | None) -> list[bytes]:
+    """Text of a fixed or a varying length, without the zeros that fill it up."""
+    if dataset.kind == "vlen_string":
+        return dataset.read_list(start, stop)
+    return [bytes(each) for each in np.asarray(dataset.read(start, stop)).reshape(-1).tolist()]
+
+
+def _single(dataset: Dataset) -> Any:
+    if dataset.kind in ("string", "vlen_string"):
+        return _texts(dataset, 0, None)[0].decode("utf-8", "replace")
+    return plain(dataset.read()[()]) if dataset.kind == "array" else None
+
+
+def _plain_attribute(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else plain(value)
+
+
+class ZarrTree(Tree):
+    """The arrays of a Zarr group, by path. Chunks are decoded when they are read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._group = ZarrGroup(path, Cache(0))
+
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return the arrays by path."""
+        found: dict[str, Leaf] = {}
+        for name in self._group.arrays(""):
+            array = self._group.array(name)
+            if array.shape and array.dtype.kind in NUMBERS:
+                field = Field(array.dtype.newbyteorder("="), array.shape[1:])
+                found[name] = Leaf(array.shape[0], field, max(BLOCK_BYTES // max(field.row_bytes, 1), 1))
+        return found
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """Return decoded rows."""
+        out: AnyArray = np.empty((stop - start, *self.leaves[name].field.shape), self.leaves[name].field.dtype)
+        self._group.array(name).read_into(start, stop, out)
+        return out
+
+    def values_of(self, group: str) -> Mapping[str, Any]:
+        """Return the attributes of a group."""
+        return {name: plain(value) for name, value in self._group.attributes_of(group).items()}
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """Arrays of other kinds."""
+        others = [name for name in self._group.arrays("") if name not in self.leaves]
+        return [LeftOut("array", name, "unsupported-dtype", "expected rows of numbers, got others") for name in others]

@@ -1,0 +1,248 @@
+"""A file as a tree of named arrays: the one idea behind all kinds of files that a mapping reads.
+
+A `Tree` has *leaves*: arrays by path, with a dtype and shape that are known before a value is read. Kinds that store
+arrays as they are read them in place; others decode a file whole, and are read once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_array, is_listed, is_mapping, is_scalar
+from penstock.core.ragged import Array, Ragged
+from penstock.core.spec import Field
+from penstock.errors import FormatError
+from penstock.formats.base.account import LeftOut
+from penstock.formats.base.infos import plain
+
+NUMBERS = "biufc"
+DEEPEST = 32  # levels of nested values
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An array of a file: its number of rows, the field of a row, and how many rows are decoded together (0: all).
+
+    `guessed` says that text was read as numbers, so that another file may have a wider type.
+    """
+
+    rows: int
+    field: Field
+    block: int = 0
+    guessed: bool = False
+
+    def __str__(self) -> str:
+        shape = "".join(f", {size}" for size in self.field.shape)
+        if self.field.kind == "text":
+            return f"text [{self.rows}]"
+        ragged = f", ?{shape}" if self.field.ragged else shape
+        return f"{self.field.dtype} [{self.rows}{ragged}]"
+
+
+class Tree(ABC):
+    """The named arrays of one file, or of several files that are rows of one array."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def leaves(self) -> Mapping[str, Leaf]:
+        """The arrays by path, with `/` between the names of groups. Cost: headers, or the whole file."""
+        return self.find_leaves()
+
+    @abstractmethod
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return the arrays by path."""
+
+    @abstractmethod
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """Return rows of a leaf."""
+
+    def values_of(self, group: str) -> Mapping[str, Any]:
+        """Return single values by their path in a group: numbers, text, and attributes of HDF5 and Zarr."""
+        prefix = f"{group}/" if group else ""
+        return {name[len(prefix) :]: value for name, value in self.values.items() if name.startswith(prefix)}
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Single values by path."""
+        return {}
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """Parts of the file that are no leaf."""
+        return ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, about."""
+        return 1 << 10
+
+
+class Held(NamedTuple):
+    """Rows in memory, and their field."""
+
+    field: Field
+    rows: Array
+
+    @classmethod
+    def numbers(cls, rows: AnyArray) -> Held:
+        """Return rows of numbers, in the machine's byte order."""
+        native = np.ascontiguousarray(rows, rows.dtype.newbyteorder("="))
+        return cls(Field(native.dtype, native.shape[1:]), native)
+
+    @classmethod
+    def ragged(cls, rows: Ragged) -> Held:
+        """Return rows of numbers that vary in length."""
+        return cls(Field(rows.dtype, rows.values.shape[1:], kind="ragged"), rows)
+
+    @classmethod
+    def text(cls, rows: Sequence[str]) -> Held:
+        """Return rows of text."""
+        return cls(Field(np.dtype(np.uint8), kind="text"), Ragged.from_strings(rows))
+
+
+class Content(NamedTuple):
+    """The content of a file: arrays, single values, and parts that are neither."""
+
+    arrays: Mapping[str, Held]
+    values: Mapping[str, Any]
+    left_out: Sequence[LeftOut]
+
+
+class HeldTree(Tree):
+    """A file that is decoded whole, when its leaves are asked for. A subclass has `load`."""
+
+    guesses = False  # whether text is read as numbers
+
+    @abstractmethod
+    def load(self) -> Content:
+        """Read the file."""
+
+    @cached_property
+    def content(self) -> Content:
+        """The content of the file."""
+        return self.load()
+
+    def find_leaves(self) -> Mapping[str, Leaf]:
+        """Return a leaf for each array."""
+        arrays = self.content.arrays
+        return {name: Leaf(len(held.rows), held.field, guessed=self.guesses) for name, held in arrays.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(held.rows.nbytes for held in self.content.arrays.values()) + (1 << 10)
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """Return rows, which are in memory."""
+        return self.content.arrays[name].rows[start:stop]
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """Single values by path."""
+        return self.content.values
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """Parts that are neither an array nor a value."""
+        return self.content.left_out
+
+
+def flattened(value: Any, name: str) -> Content:
+    """Return the arrays and the single values among nested dicts and lists.
+
+    Lists of dicts are columns, one row for each dict. Lists of numbers, of arrays and of text are arrays.
+    """
+    arrays: dict[str, Held] = {}
+    values: dict[str, Any] = {}
+    left_out: list[LeftOut] = []
+    for path, leaf in _leaves(value, (), name):
+        place = "/".join(path) or "values"
+        if (held := held_of(leaf)) is not None:
+            arrays[place] = held
+        elif leaf is None or isinstance(leaf, bool | int | float | str) or is_scalar(leaf) or _is_single(leaf):
+            values[place] = plain(leaf)
+        else:
+            kind = f"rows of different kinds, such as {leaf[:2]!r}" if is_listed(leaf) else type(leaf).__name__
+            message = f"expected numbers, text, or arrays of one type, got {kind}"[:300]
+            left_out.append(LeftOut("array", place, "unsupported-dtype", message))
+    return Content(arrays, values, left_out)
+
+
+def _is_single(value: object) -> bool:
+    return is_array(value) and not value.ndim and value.dtype.kind in f"{NUMBERS}U"
+
+
+def _leaves(value: Any, path: tuple[str, ...], name: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if len(path) > DEEPEST:
+        raise FormatError(f"expected at most {DEEPEST} levels of values", path=name, where="/".join(path)[:80])
+    if is_mapping(value):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, _name(key)), name)
+    elif (rows := _records(value)) is not None:
+        for key in dict.fromkeys(key for row in rows for key in row):
+            yield from _leaves([row.get(key) for row in rows], (*path, _name(key)), name)
+    else:
+        yield path, value
+
+
+def _name(key: object) -> str:
+    return str(key).replace("/", "_") or "_"
+
+
+def _records(value: Any) -> list[Mapping[Any, Any]] | None:
+    """The dicts of a list that has nothing else."""
+    if is_array(value) and value.dtype.hasobject and value.ndim == 1:
+        value = value.tolist()
+    if is_listed(value) and value and all(is_mapping(row) for row in value):
+        return list(value)
+    return None
+
+
+def held_of(value: Any) -> Held | None:
+    """Return a list or array as rows of numbers or text; None where it is neither.
+
+    Lists of rows that vary in length are ragged. None among numbers is NaN.
+    """
+    if is_array(value):
+        if value.dtype.kind in NUMBERS and value.ndim:
+            return Held.numbers(value)
+        if value.dtype.kind == "U" and value.ndim == 1:
+            return Held.text(value.tolist())
+        return _held_rows(value.tolist()) if value.dtype.hasobject and value.ndim == 1 else None
+    return _held_rows(list(value)) if is_listed(value) and value else None
+
+
+def _held_rows(rows: list[Any]) -> Held | None:
+    if all(isinstance(row, str) for row in rows):
+        return Held.text(rows)
+    if all(isinstance(row, bytes) for row in rows):
+        return Held.ragged(Ragged.from_bytes(rows))
+    if all(row is None for row in rows):
+        return None
+    try:
+        return _numbers([np.asarray(np.nan if row is None else row) for row in rows])
+    except (ValueError, TypeError, OverflowError):  # lists of lists of different lengths
+        return None
+
+
+def _numbers(rows: list[AnyArray]) -> Held | None:
+    """Rows of numbers of one shape, or whose first axes differ."""
+    full = [row for row in rows if row.size]
+    if any(row.dtype.kind not in NUMBERS for row in full):
+        return None
+    if len({row.shape for row in rows}) == 1:
+        return Held.numbers(np.stack(rows))
+    if all(row.ndim for row in rows) and len({row.shape[1:] for row in full}) == 1:
+        empty = full[0][:0]
+        return Held.ragged(Ragged.from_rows([row if row.size else empty for row in rows], np.result_type(*full)))
+    return None

@@ -1,0 +1,319 @@
+"""Steps of open episodes: `StepSource` takes them for a replay, and `GymnasiumSteps` has them from `Replay.add`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
+from penstock.core.episode import Episode
+from penstock.core.narrowing import is_mapping, is_tuple
+from penstock.core.spec import Field, Spec
+from penstock.core.turns import ForkSafeLock
+from penstock.errors import ArgumentError, DataError
+from penstock.formats.base.writer import StepRecording
+from penstock.replay.contents import ReplayContents
+from penstock.replay.journal import StepChange
+from penstock.replay.segments import Rows, SegmentStore, StepStream
+
+MODES = ("NextStep", "SameStep", "Disabled")
+
+
+@dataclass(frozen=True, eq=False)
+class StepOwner:
+    """What a source needs of its replay.
+
+    `note` writes a change to the journal, `write` saves an episode in the folder, or is None for a replay in memory,
+    and `wait` returns when the replay may take another step.
+    """
+
+    contents: ReplayContents
+    lock: ForkSafeLock
+    wait: Callable[[], None]
+    note: Callable[[StepChange], None]
+    write: Callable[[Episode], int] | None
+
+
+class StepSource(StepRecording):
+    """Steps of environments that are recorded together. `key` is its number in the journal."""
+
+    def __init__(self, owner: StepOwner, spec: Spec, key: int, lanes: int) -> None:
+        self.owner, self.spec = owner, spec
+        self.key, self.lanes = key, lanes
+        self._saved = np.zeros(lanes, np.int64)  # episodes
+
+    @property
+    def store(self) -> SegmentStore:
+        """The memory of the replay."""
+        return self.owner.contents.prepare(self.spec)
+
+    @property
+    def stream(self) -> StepStream:
+        """Where the rows go."""
+        return self.owner.contents.stream(self.key, self.lanes, self.spec)
+
+    @override
+    def begin(self, lanes: IntArray, rows: Rows) -> None:
+        with self.owner.lock:
+            self._apply(StepChange("begin", self.key, self.lanes, lanes, rows))
+
+    def going(self, lanes: IntArray, rows: Rows) -> BoolArray:
+        """Return where an episode is open whose last boundary rows are these."""
+        stream = self.stream
+        with self.owner.lock:
+            going = stream.is_open[lanes]
+            if True in going.tolist():
+                for path, last in self.store.last(stream, lanes).items():
+                    going &= equal_rows(last, rows[path])
+        return going
+
+    @override
+    def step(self, lanes: IntArray, rows: Rows, ended: BoolArray) -> None:
+        self.owner.wait()
+        with self.owner.lock:
+            self._apply(StepChange("step", self.key, self.lanes, lanes, rows, ended))
+
+    @override
+    def end(self, lane: int, terminated: bool, truncated: bool) -> None:
+        with self.owner.lock:
+            if self.stream.piece[lane] >= 0:
+                flags = np.array([terminated, truncated])
+                self._apply(StepChange("end", self.key, self.lanes, np.array([lane]), {}, flags))
+
+    @override
+    def save(self, lane: int, episode: Episode) -> int:
+        with self.owner.lock:
+            if self.owner.write is None:
+                return self.store.number_of(self.stream, lane)
+            number = self.owner.write(episode)
+            self._saved[lane] += 1
+            # The pieces of an episode that is saved late are not known any more: it keeps no number.
+            known = lane if self._saved[lane] == self.stream.closed[lane] else -1
+            self._apply(StepChange("save", self.key, self.lanes, np.array([known, number])))
+            return number
+
+    @override
+    def drop(self, lane: int) -> None:
+        self._saved[lane] += 1
+
+    @override
+    def close(self) -> None:
+        with self.owner.lock:
+            self._apply(StepChange("close", self.key, self.lanes, np.arange(self.lanes)))
+
+    def _apply(self, change: StepChange) -> None:
+        """Make a change, and note it."""
+        self.owner.contents.apply(change, self.spec, numbered=self.owner.write is None)
+        self.owner.note(change)
+
+
+class _OpenEpisode:
+    """Rows of an open episode, for the folder of a replay."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._rows: dict[str, list[AnyArray]] = {}
+        self.steps = 0
+
+    def begin(self, rows: Rows) -> None:
+        self._rows = {path: [] for path in self._spec}
+        for path, row in rows.items():
+            self._rows[path].append(row.copy())
+
+    def add(self, rows: Rows) -> None:
+        self.steps += 1
+        for path, field in self._spec.items():
+            if field.align != "episode":
+                self._rows[path].append(rows[path].copy())
+
+    def take(self, truncated: bool = False) -> Episode:
+        columns = {path: np.array(rows, self._spec[path].dtype) for path, rows in self._rows.items()}
+        columns["truncations"][-1] |= truncated
+        self.steps = 0
+        return Episode(self._spec, columns)
+
+
+class GymnasiumSteps:
+    """Steps as a loop has them: what an environment got and returned. See `Replay.add`."""
+
+    def __init__(self, source: StepSource, alone: bool) -> None:
+        self.source, self.alone = source, alone
+        spec, n = source.spec, source.lanes
+        fields = {path: (field.dtype, (n, *field.shape)) for path, field in spec.items()}
+        self._boundary = {path: fields[path] for path, field in spec.items() if field.align == "boundary"}
+        self._others = {path: fields[path] for path in spec if path not in self._boundary}
+        self._lanes = np.arange(n)
+        self._resetting = np.zeros(n, np.bool_)  # environments whose next step only resets them
+        self._last: Rows = {}  # the observations of these
+        self._given: object = None  # the last next observations
+        saves = source.owner.write is not None
+        self._open: list[_OpenEpisode] = [_OpenEpisode(source.spec) for _ in range(n if saves else 0)]
+
+    def add(self, observations: Any, following: Any, values: Mapping[str, Any], infos: Any, mode: str) -> None:
+        """Record a step of all environments. `values` are the columns of the step, and of episodes."""
+        now = self._rows(leaves("observations", observations), self._boundary)
+        after = self._rows(leaves("observations", following), self._boundary)
+        rows = self._rows(values, self._others)
+        ended = rows["terminations"] | rows["truncations"]
+        ends = True in ended.tolist()
+        lanes = self._lanes
+        if self._last:
+            for path, last in self._last.items():  # unless the caller has reset the environment himself
+                self._resetting &= equal_rows(last, now[path])
+            lanes = np.flatnonzero(~self._resetting)
+            now, after, rows = ({p: each[lanes] for p, each in part.items()} for part in (now, after, rows))
+            ended = ended[lanes]
+        if ends and mode == "SameStep":
+            after = self._with_final(after, ended, infos)
+        if len(lanes):
+            self._begin(lanes, now, rows, observations is self._given)
+            rows |= after
+            self.source.step(lanes, rows, ended)
+            if self._open:
+                self._collect(lanes, rows, ended)
+        self._given, self._last = following, {}
+        if ends and mode == "NextStep":
+            self._await_reset(lanes, after, ended)
+
+    def _await_reset(self, lanes: IntArray, after: Rows, ended: BoolArray) -> None:
+        """Note which environments the next step resets, and their last observations."""
+        self._resetting = np.zeros(len(self._lanes), np.bool_)
+        self._resetting[lanes] = ended
+        self._last = {path: np.empty(shape, dtype) for path, (dtype, shape) in self._boundary.items()}
+        for path, each in after.items():
+            self._last[path][lanes] = each
+
+    def close(self) -> None:
+        """Save the open episodes as truncated, if the replay has a folder."""
+        for lane, episode in enumerate(self._open):
+            if episode.steps:
+                self._end(lane)
+
+    def _rows(self, values: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, AnyArray]:
+        if values.keys() != wanted.keys():
+            raise DataError(
+                f"expected values of {list(wanted)}, the columns of the replay, got {list(values)}; give further "
+                "columns as extras="
+            )
+        alone = self.alone
+        return {path: fitted(path, *wanted[path], value, alone) for path, value in values.items()}
+
+    def _begin(self, lanes: IntArray, now: Rows, rows: Rows, same: bool) -> None:
+        """Begin episodes where none is open, or where the open one was left by a reset."""
+        going = self.source.going(lanes, now)
+        if False not in going.tolist():
+            return
+        left = ~going & self.source.stream.is_open[lanes]
+        if same and left.any():
+            raise DataError(
+                "expected observations that stay as the step before returned them, got an array that the environment "
+                "has filled again; give copies to add()"
+            )
+        for lane in lanes[left].tolist():
+            self._end(lane)
+        first = {path: each[~going] for path, each in now.items()}
+        first |= {p: rows[p][~going] for p, field in self.source.spec.items() if field.align == "episode"}
+        self.source.begin(lanes[~going], first)
+        for i, lane in enumerate(lanes[~going].tolist() if self._open else []):
+            self._open[lane].begin({path: each[i] for path, each in first.items()})
+
+    def _end(self, lane: int) -> None:
+        self.source.end(lane, False, True)
+        if self._open:
+            self.source.save(lane, self._open[lane].take(truncated=True))
+
+    def _collect(self, lanes: IntArray, rows: Rows, ended: BoolArray) -> None:
+        """Keep the rows of open episodes for the folder, and save those that ended."""
+        for i, lane in enumerate(lanes.tolist()):
+            self._open[lane].add({path: each[i] for path, each in rows.items()})
+            if ended[i]:
+                self.source.save(lane, self._open[lane].take())
+
+    def _with_final(self, after: dict[str, AnyArray], ended: BoolArray, infos: Any) -> dict[str, AnyArray]:
+        """The next observations, with the last ones of the episodes that ended in place of those of the resets."""
+        finals = infos.get("final_obs") if is_mapping(infos) else None
+        if finals is None:
+            raise DataError(
+                "expected infos['final_obs'] from environments that reset in the same step, got none; give the infos "
+                "of the step, or next_observations from before the reset with autoreset='Disabled'"
+            )
+        after = {path: each.copy() for path, each in after.items()}
+        for lane in np.flatnonzero(ended).tolist():
+            for path, value in leaves("observations", _of_lane(finals, lane)).items():
+                after[path][lane] = fitted(
+                    path, self._boundary[path][0], (1, *self._boundary[path][1][1:]), value, True
+                )[0]
+        return after
+
+
+def leaves(path: str, value: Any) -> dict[str, Any]:
+    """Return the leaves of nested dicts and tuples by path."""
+    if is_mapping(value):
+        parts = value.items()
+    elif is_tuple(value):
+        parts = enumerate(value)
+    else:
+        return {path: value}
+    return {name: leaf for key, inner in parts for name, leaf in leaves(f"{path}/{key}", inner).items()}
+
+
+def fitted(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], value: Any, alone: bool) -> AnyArray:
+    """Return the values of environments as an array of the dtype and shape of a column."""
+    array: AnyArray = np.asarray(value)
+    if alone:
+        array = array[None]
+    if array.shape != shape:
+        raise DataError(f"expected {path} of shape {shape[alone:]}, got {array.shape[alone:]}")
+    if array.dtype == dtype:
+        return array
+    whole = array.dtype.kind in "bui" and dtype.kind in "ui"
+    cast = array.astype(dtype) if whole or np.can_cast(array.dtype, dtype, "same_kind") else None
+    if cast is None or (whole and not np.array_equal(cast, array)):
+        raise DataError(f"expected {path} of {dtype}, got {array.dtype}; convert it where it is made")
+    return cast
+
+
+def spec_of(observations: Any, values: Mapping[str, Any], n: int, alone: bool) -> Spec:
+    """Return the columns of the first step of a replay."""
+    fields: dict[str, Field] = {}
+    for path, value in {**leaves("observations", observations), **values}.items():
+        array = np.asarray(value)
+        shape = array.shape if alone else array.shape[1:]
+        if not alone and array.shape[:1] != (n,):
+            raise DataError(f"expected {path} of {n} environments, got the shape {array.shape}")
+        if array.dtype.kind not in "biufc":
+            raise DataError(f"expected {path} as an array of numbers, got {array.dtype}")
+        dtype = np.dtype(np.float64) if path == "rewards" and array.dtype.kind != "f" else array.dtype
+        fields[path] = Field(dtype, shape, "boundary" if path.split("/")[0] == "observations" else "step")
+    return Spec(fields)
+
+
+def autoreset_of(mode: Any, alone: bool) -> str:
+    """Return the name of an autoreset mode of Gymnasium."""
+    if mode is None and alone:
+        return "Disabled"
+    name = str(getattr(mode, "value", mode))
+    if name not in MODES:
+        raise ArgumentError(
+            f"expected autoreset= as one of {list(MODES)} for a vector of environments, got {mode!r}; "
+            "give envs.metadata['autoreset_mode'], or 'Disabled' if next_observations are always from before a reset"
+        )
+    return name
+
+
+def _of_lane(values: Any, lane: int) -> Any:
+    if is_mapping(values):
+        return {key: _of_lane(inner, lane) for key, inner in values.items()}
+    return tuple(_of_lane(inner, lane) for inner in values) if is_tuple(values) else values[lane]
+
+
+def equal_rows(one: AnyArray, other: AnyArray) -> BoolArray:
+    """Whether rows have the same bytes."""
+    if len(one) == 1:
+        return np.array([one.tobytes() == other.tobytes()])
+    rows = (np.ascontiguousarray(each).reshape(len(each), -1).view(np.uint8) for each in (one, other))
+    return (next(rows) == next(rows)).all(1)

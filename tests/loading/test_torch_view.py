@@ -1,0 +1,143 @@
+"""Views of a loader for trainers of PyTorch, and answers to loaders, datasets and iterators in the wrong place."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, SequentialSampler
+
+import penstock
+from penstock.data.map_dataset import planned_samples
+from penstock.errors import ArgumentError, PlanError, StateError
+from penstock.loading.torch import Tensors
+
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own use of PyTorch
+N = 1000
+
+
+def samples(seed: int = 0) -> penstock.MapDataset:
+    columns = {"observations": {"x": np.arange(N + 1.0)}, "a": np.arange(N)}
+    return penstock.from_arrays(columns, [N]).steps().shuffle(seed=seed)
+
+
+def loader(batch_size: int = 64, **options: Any) -> penstock.Loader[Any]:
+    return samples().loader(batch_size, output="torch", **options)
+
+
+def epoch(number: int) -> list[int]:
+    return planned_samples(samples()).at(np.arange(number * N, (number + 1) * N))["a"].tolist()
+
+
+def rows(batches: Any) -> list[int]:
+    return [x for batch in batches for x in batch["a"].tolist()]
+
+
+def stateful(workers: int, kept: bool = False) -> Any:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    return loader().data_loader(StatefulDataLoader, num_workers=workers, persistent_workers=kept)
+
+
+@pytest.mark.parametrize(("workers", "kept"), [(0, False), (2, False), (2, True)])
+def test_a_data_loader_has_the_batches_of_the_loader_in_every_epoch(workers, kept):
+    batches = loader().data_loader(num_workers=workers, persistent_workers=kept)
+    own = loader()
+    for _ in range(2):
+        for found, wanted in zip(batches, own, strict=True):
+            assert isinstance(found, Tensors)
+            assert found.ticket == wanted.ticket
+            torch.testing.assert_close(dict(found), dict(wanted), rtol=0, atol=0)
+    assert rows(islice(batches, 1)) == epoch(2)[:64]
+    assert rows(batches) == epoch(3)
+    batches.sampler.set_epoch(5)
+    assert rows(batches) == epoch(5)
+    assert len(batches) == len(own) == 16
+    assert len(loader(drop_last=True).data_loader()) == 15
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("stop", [0, 1, 7, 15, 16])
+def test_stateful_data_loader_resumes_bit_for_bit(workers, stop):
+    first = stateful(workers)
+    rows(first)
+    seen = rows(islice(first, stop))
+    state = first.state_dict()
+    again = stateful(workers)
+    again.load_state_dict(state)
+    seen += rows(again) + rows(again)
+    assert seen == epoch(1) + epoch(2) + (epoch(3) if stop == 16 else [])  # after all batches, the next epoch is next
+
+
+def test_a_view_begins_where_the_loader_would_and_leaves_it_there():
+    first = loader()
+    first.skip((70, 90))
+    seen = rows(islice(first, 5))
+    state = first.state_dict()
+    second = loader()
+    second.load_state_dict(state)
+    view = second.data_loader(num_workers=1)
+    assert seen + rows(view) == [*epoch(0)[:70], *epoch(0)[90:]]
+    assert rows(view) == epoch(1)
+    assert second.state_dict() == state
+    assert len(view.sampler) == N
+    resumed = loader()
+    resumed.load_state_dict(state)
+    with pytest.raises(StateError, match=r"expected set_epoch\(0\).*got set_epoch\(1\)"):
+        resumed.data_loader().sampler.set_epoch(1)
+
+
+def test_samples_may_be_taken_in_any_order():
+    view = loader().data_loader()
+    batch = view.dataset.__getitems__([5, 3, N + 2])
+    assert batch["a"].tolist() == [epoch(0)[5], epoch(0)[3], epoch(1)[2]]
+    assert batch.ticket is None
+    assert view.dataset[N + 2]["a"] == epoch(1)[2]
+    split = DataLoader(view.dataset, 10, sampler=range(N - 1, -1, -1), collate_fn=view.collate_fn)
+    assert rows(split) == epoch(0)[::-1]
+
+
+def test_a_dataset_of_samples_is_a_map_style_dataset_as_it_is():
+    found = DataLoader(samples(), 100, shuffle=True, num_workers=2)
+    assert sorted(rows(found)) == list(range(N))
+    parts = torch.utils.data.random_split(samples(), [900, 100])
+    assert sorted(rows(DataLoader(parts[0], 64)) + rows(DataLoader(parts[1], 64))) == list(range(N))
+
+
+def test_what_trainers_look_for():
+    own = loader(drop_last=True)
+    assert (own.batch_size, own.drop_last, own.num_workers, own.pin_memory) == (64, True, 0, False)
+    assert isinstance(own.sampler, SequentialSampler)  # nothing is left to shuffle
+    assert (len(own.sampler), len(own.batch_sampler), own.batch_sampler.batch_size) == (N, 15, 64)
+    own.batch_sampler.sampler.set_epoch(3)
+    own.sampler.set_epoch(3)
+    assert rows(own) == epoch(3)[: 15 * 64]
+    assert samples().loader(penstock.transforms.Batches(5)).batch_sampler is None
+
+
+@pytest.mark.parametrize("batch_size", [64, None])
+def test_a_loader_in_a_data_loader_names_the_right_call(batch_size):
+    with pytest.raises(ArgumentError, match=r"use the loader itself, or loader\.data_loader\(\)"):
+        next(iter(DataLoader(loader(), batch_size=batch_size)))
+
+
+def test_other_wrong_uses_name_the_right_call():
+    data = penstock.from_arrays({"x": np.arange(5)}, [2, 3])
+    with pytest.raises(ArgumentError, match=r"call steps\(\), windows\(length\) or sequences\(\) first"):
+        next(iter(DataLoader(data, 2)))
+    with pytest.raises(ArgumentError, match=r"save loader\.state_dict\(\)"):
+        pickle.dumps(iter(loader()))
+    with pytest.raises(PlanError, match=r"give the trainer loader\.data_loader\(\)"):
+        next(iter(loader().batch_sampler))
+    with pytest.raises(PlanError, match="share of rank 1 of 2; give the loader rank=0, world=1"):
+        loader(rank=1, world=2).data_loader()
+    with pytest.raises(PlanError, match="which cannot use one, got meta"):
+        loader(device="meta").data_loader(num_workers=1)
+    with pytest.raises(PlanError, match="use the loader itself"):
+        penstock.IterDataset.of(samples(), 64).loader(output="torch").data_loader()
+    with pytest.raises(PlanError, match='output="torch"'):
+        samples().loader(64).data_loader()

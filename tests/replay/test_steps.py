@@ -1,0 +1,222 @@
+"""Steps of open episodes: random runs compared with plain lists of episodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.core.arrays import AnyArray
+from penstock.replay.replay import run_of
+from tests.replay.runs import take
+
+WINDOWS = penstock.transforms.Windows
+SAMPLES: list[Any] = [
+    penstock.replay.Transitions(),
+    penstock.replay.Transitions(n_step=3, gamma=0.5, stack=4),
+    WINDOWS(4, stride=2),
+    WINDOWS(5, past=2, pad="zero"),
+]
+
+
+@dataclass
+class PlainEpisode:
+    """Rows of an episode, and how many of its samples have arrived."""
+
+    observations: list[float]
+    rewards: list[float] = field(default_factory=list[float])
+    ends: list[tuple[bool, bool]] = field(default_factory=list[tuple[bool, bool]])
+    closed: bool = False
+    arrived: int = 0
+
+    @property
+    def steps(self) -> int:
+        return len(self.rewards)
+
+
+class PlainReplay:
+    """The samples of a run, and the step that completed each, by their definition."""
+
+    def __init__(self, samples: Any, capacity: int) -> None:
+        self.samples, self.capacity = samples, capacity
+        self.open: dict[int, PlainEpisode] = {}
+        self.steps = 0
+        self.anchors: list[tuple[PlainEpisode, int, int]] = []
+
+    def begin(self, lane: int, observation: float) -> None:
+        self.open[lane] = PlainEpisode([observation])
+
+    def step(self, lane: int, reward: float, following: float, terminated: bool, truncated: bool) -> None:
+        episode = self.open[lane]
+        episode.rewards.append(reward)
+        episode.observations.append(following)
+        episode.ends.append((terminated, truncated))
+        self.steps += 1
+        episode.closed = terminated or truncated
+        self._enter(episode)
+
+    def truncate(self, lane: int) -> None:
+        episode = self.open[lane]
+        episode.ends[-1] = (False, True)
+        episode.closed = True
+        self._enter(episode)
+
+    def _enter(self, episode: PlainEpisode) -> None:
+        if isinstance(self.samples, penstock.replay.Transitions):
+            wanted = list(range(episode.steps))
+        elif self.samples.pad == "drop":
+            wanted = list(range(0, episode.steps - 3, 2))
+        else:
+            wanted = [t for t in range(episode.steps) if episode.closed or t + 3 <= episode.steps]
+        for t in wanted[episode.arrived :]:
+            self.anchors.append((episode, t, self.steps - 1))
+        episode.arrived = max(episode.arrived, len(wanted))
+
+    def live(self) -> list[int]:
+        return [i for i, (_, _, since) in enumerate(self.anchors) if since >= self.steps - self.capacity]
+
+    def sample(self, i: int) -> dict[str, Any]:
+        episode, t, _ = self.anchors[i]
+        if isinstance(self.samples, penstock.replay.Transitions):
+            return self._transition(episode, t, self.samples)
+        lo, hi = (0, 4) if self.samples.pad == "drop" else (-2, 3)
+        inside = [r for r in range(t + lo, t + hi) if 0 <= r < episode.steps]
+        front, back = max(0, -(t + lo)), hi - lo
+        rows = {"rewards": episode.rewards, "observations": episode.observations}
+        out: dict[str, Any] = {}
+        for name, values in rows.items():
+            padded = np.zeros(back)
+            padded[front : front + len(inside)] = [values[r] for r in inside]
+            out[name] = padded
+        if self.samples.pad != "drop":
+            out["mask"] = np.arange(back) >= front
+            out["mask"][front + len(inside) :] = False
+        return out
+
+    def _transition(self, episode: PlainEpisode, t: int, samples: Any) -> dict[str, Any]:
+        end = min(t + samples.n_step, episode.steps)
+        inside = range(t, end)
+        out: dict[str, Any] = {
+            "rewards": sum(samples.gamma**k * episode.rewards[r] for k, r in enumerate(inside)),
+            "terminations": episode.ends[end - 1][0],
+            "truncations": episode.ends[end - 1][1],
+        }
+        for name, at in (("observations", t), ("next_observations", end)):
+            frames = [episode.observations[max(r, 0)] for r in range(at - samples.stack + 1, at + 1)]
+            out[name] = frames if samples.stack > 1 else frames[0]
+        if samples.n_step > 1:
+            out["discounts"] = 0.0 if out["terminations"] else samples.gamma ** len(inside)
+        return out
+
+
+class Environments:
+    """A vector environment of an autoreset mode, whose observations are the numbers of their moments."""
+
+    def __init__(self, n: int, mode: str, rng: Any) -> None:
+        self.n, self.mode, self.rng, self.moment = n, mode, rng, 0.0
+        self.ended = np.zeros(n, np.bool_)
+        self.now = self.fresh(np.ones(n, np.bool_), np.zeros(n))
+
+    def fresh(self, which: AnyArray, old: AnyArray) -> AnyArray:
+        numbers = old.copy()
+        for k in np.flatnonzero(which):
+            self.moment += 1
+            numbers[k] = self.moment
+        return numbers
+
+    def step(self) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray, dict[str, Any]]:
+        resetting = self.ended & (self.mode == "NextStep")
+        following = self.fresh(np.ones(self.n, np.bool_), self.now)
+        rewards = np.where(resetting, 0.0, following / 4)
+        ends = self.rng.random((2, self.n)) < 0.1
+        terminated, truncated = ends[0] & ~resetting, ends[1] & ~ends[0] & ~resetting
+        self.ended = terminated | truncated
+        infos: dict[str, Any] = {}
+        if self.mode == "SameStep" and self.ended.any():
+            infos["final_obs"] = finals = np.full(self.n, None)
+            for k in np.flatnonzero(self.ended):
+                finals[k] = following[k : k + 1].copy()
+            following = self.fresh(self.ended, following)
+        return following, rewards, terminated, truncated, infos
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+@pytest.mark.parametrize("samples", SAMPLES, ids=repr)
+@pytest.mark.parametrize(("n", "capacity"), [(1, 1), (1, 40), (3, 7), (4, 90)])
+def test_steps_are_drawn_at_once(n: int, capacity: int, samples: Any, mode: str) -> None:
+    if capacity == 1 and not isinstance(samples, penstock.replay.Transitions):
+        capacity = 5
+    rng = np.random.default_rng([n, capacity])
+    envs, replay, plain = (
+        Environments(n, mode, rng),
+        penstock.Replay(None, capacity, samples=samples),
+        PlainReplay(samples, capacity),
+    )
+    for turn in range(150):
+        if turn % 31 == 30:
+            reset_one(int(rng.integers(n)), envs, plain)
+        if turn % 40 == 39:
+            write_one(replay, plain)
+        record(envs, replay, plain)
+        assert_equal(replay, plain)
+
+
+def reset_one(lane: int, envs: Environments, plain: PlainReplay) -> None:
+    """Reset an environment in the middle of its episode."""
+    if lane in plain.open and not plain.open[lane].closed and plain.open[lane].steps:
+        plain.truncate(lane)
+    envs.now = envs.fresh(np.arange(envs.n) == lane, envs.now)
+    envs.ended[lane] = False
+
+
+def write_one(replay: penstock.Replay, plain: PlainReplay) -> None:
+    """Write a whole episode from elsewhere."""
+    plain.begin(-1, 500.0)
+    for t in range(3):
+        plain.step(-1, 1.0, 501.0 + t, False, t == 2)
+    replay.write(whole_episode())
+
+
+def record(envs: Environments, replay: penstock.Replay, plain: PlainReplay) -> None:
+    """Take a step of all environments, and record it on both sides."""
+    n, mode = envs.n, envs.mode
+    stepping = np.flatnonzero(~(envs.ended & (mode == "NextStep"))).tolist()
+    if mode == "Disabled":
+        envs.now = envs.fresh(envs.ended, envs.now)
+    for k in stepping:
+        if k not in plain.open or plain.open[k].closed:
+            plain.begin(k, envs.now[k])
+    before = envs.now
+    following, rewards, terminated, truncated, infos = envs.step()
+    step = before[:, None], np.zeros(n, np.int64), following[:, None], rewards, terminated, truncated
+    replay.add(*step, infos, autoreset=mode)
+    for k in stepping:
+        final = infos["final_obs"][k][0] if "final_obs" in infos and envs.ended[k] else following[k]
+        plain.step(k, rewards[k], final, bool(terminated[k]), bool(truncated[k]))
+    envs.now = following
+
+
+def whole_episode() -> penstock.Episode:
+    columns = {
+        "observations": np.arange(500.0, 504.0)[:, None],
+        "actions": np.zeros(3, np.int64),
+        "rewards": np.ones(3),
+        "terminations": np.zeros(3, np.bool_),
+        "truncations": np.arange(3) == 2,
+    }
+    return penstock.from_arrays(columns, lengths=[3])[0]
+
+
+def assert_equal(replay: penstock.Replay, plain: PlainReplay) -> None:
+    """All samples in memory are those of the plain replay."""
+    live = plain.live()
+    assert run_of(replay).anchors == ((live[0], live[-1] + 1) if live else (len(plain.anchors),) * 2)
+    if live:
+        batch = take(replay, live)
+        wanted = [plain.sample(i) for i in live]
+        for name in wanted[0]:
+            rows = np.squeeze(batch[name], -1) if "observations" in name else batch[name]
+            np.testing.assert_allclose(rows, np.array([each[name] for each in wanted]), rtol=1e-6, err_msg=name)
