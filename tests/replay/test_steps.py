@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,6 +120,7 @@ class Environments:
     def __init__(self, n: int, mode: str, rng: Any) -> None:
         self.n, self.mode, self.rng, self.moment = n, mode, rng, 0.0
         self.ended = np.zeros(n, np.bool_)
+        self.left: set[int] = set()  # whose episodes a reset has ended
         self.now = self.fresh(np.ones(n, np.bool_), np.zeros(n))
 
     def fresh(self, which: AnyArray, old: AnyArray) -> AnyArray:
@@ -126,6 +129,12 @@ class Environments:
             self.moment += 1
             numbers[k] = self.moment
         return numbers
+
+    def reset_one(self, lane: int) -> None:
+        """Reset an environment in the middle of its episode."""
+        self.now = self.fresh(np.arange(self.n) == lane, self.now)
+        self.ended[lane] = False
+        self.left.add(lane)
 
     def step(self) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray, dict[str, Any]]:
         resetting = self.ended & (self.mode == "NextStep")
@@ -157,19 +166,11 @@ def test_steps_are_drawn_at_once(n: int, capacity: int, samples: Any, mode: str)
     )
     for turn in range(150):
         if turn % 31 == 30:
-            reset_one(int(rng.integers(n)), envs, plain)
+            envs.reset_one(int(rng.integers(n)))
         if turn % 40 == 39:
             write_one(replay, plain)
         record(envs, replay, plain)
         assert_equal(replay, plain)
-
-
-def reset_one(lane: int, envs: Environments, plain: PlainReplay) -> None:
-    """Reset an environment in the middle of its episode."""
-    if lane in plain.open and not plain.open[lane].closed and plain.open[lane].steps:
-        plain.truncate(lane)
-    envs.now = envs.fresh(np.arange(envs.n) == lane, envs.now)
-    envs.ended[lane] = False
 
 
 def write_one(replay: penstock.Replay, plain: PlainReplay) -> None:
@@ -186,6 +187,10 @@ def record(envs: Environments, replay: penstock.Replay, plain: PlainReplay) -> N
     stepping = np.flatnonzero(~(envs.ended & (mode == "NextStep"))).tolist()
     if mode == "Disabled":
         envs.now = envs.fresh(envs.ended, envs.now)
+    for k in sorted(envs.left):
+        if k in plain.open and not plain.open[k].closed:
+            plain.truncate(k)
+    envs.left.clear()
     for k in stepping:
         if k not in plain.open or plain.open[k].closed:
             plain.begin(k, envs.now[k])
@@ -220,3 +225,106 @@ def assert_equal(replay: penstock.Replay, plain: PlainReplay) -> None:
         for name in wanted[0]:
             rows = np.squeeze(batch[name], -1) if "observations" in name else batch[name]
             np.testing.assert_allclose(rows, np.array([each[name] for each in wanted]), rtol=1e-6, err_msg=name)
+
+
+PRIORITIZED = penstock.replay.PrioritizedSampler(1.0)
+SAMPLERS: list[Any] = [
+    penstock.replay.UniformSampler(),
+    penstock.replay.RecentSampler(30.0),
+    PRIORITIZED,
+    penstock.replay.PrioritizedSampler(kind="rank"),
+]
+
+
+def chain(replay: penstock.Replay, envs: Environments, plain: PlainReplay, turns: int, rng: Any) -> list[Any]:
+    """Steps, whole episodes, draws and updates in a random order. Returns what was drawn."""
+    drawn: list[Any] = []
+    for _ in range(turns):
+        choice = int(rng.integers(10))
+        if choice < 6 or not len(replay):
+            record(envs, replay, plain)
+        elif choice == 6:
+            write_one(replay, plain)
+        elif choice == 7:
+            envs.reset_one(int(rng.integers(envs.n)))
+        else:
+            batch = replay.sample(9)
+            drawn.append({name: rows.tolist() for name, rows in batch.items()})
+            if "weights" in batch:
+                replay.update(batch.ticket, rng.random(9))
+    return drawn
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+@pytest.mark.parametrize("samples", SAMPLES[1::2], ids=repr)
+@pytest.mark.parametrize("way", ["pickle", "rows", "path", "path rows"])
+def test_a_saved_replay_goes_on_as_if_nothing_had_happened(
+    way: str, samples: Any, sampler: Any, tmp_path: Path
+) -> None:
+    """Steps come in between too: open episodes go on where they were."""
+
+    def new(folder: str) -> penstock.Replay:
+        where = tmp_path / folder if way.startswith("path") else None
+        return penstock.Replay(where, 50, samples=samples, sampler=sampler, seed=4)
+
+    ends: list[list[Any]] = []
+    for saved in (False, True):
+        rng = np.random.default_rng(8)
+        replay, envs, plain = new(str(saved)), Environments(3, "NextStep", rng), PlainReplay(samples, 50)
+        drawn: list[Any] = []
+        for _ in range(4):
+            drawn += chain(replay, envs, plain, 60, rng)
+            if way.startswith("path"):
+                replay.sample(1)
+            if saved and way == "pickle":
+                replay = pickle.loads(pickle.dumps(replay))
+            elif saved:
+                state = pickle.loads(pickle.dumps(replay.state_dict(rows="rows" in way)))
+                replay = new(str(saved))
+                replay.load_state_dict(state)
+            if way in ("pickle", "rows"):
+                assert_equal(replay, plain)
+        ends.append(drawn)
+    assert ends[0] == ends[1]
+    assert len(ends[0]) > 20
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+def test_the_journal_repeats_a_run_of_steps(sampler: Any, in_folder: bool, tmp_path: Path) -> None:
+    """Also without a folder, and of a run that was killed while episodes were open."""
+    samples = SAMPLES[1]
+    rng = np.random.default_rng(5)
+    store = tmp_path / "store" if in_folder else None
+    replay = penstock.Replay(store, 50, samples=samples, sampler=sampler, seed=4, journal=tmp_path / "journal")
+    envs, plain = Environments(3, "SameStep", rng), PlainReplay(samples, 50)
+    drawn = chain(replay, envs, plain, 300, rng)
+    again = penstock.Replay(store, 50, samples=samples, sampler=sampler, seed=4, replays=tmp_path / "journal")
+    for wanted in drawn:
+        assert {name: rows.tolist() for name, rows in again.sample(9).items()} == wanted
+    with pytest.raises(penstock.errors.StateError, match="repeats a journal"):
+        record(envs, again, plain)
+    with pytest.raises(TypeError, match="one run writes a journal"):
+        pickle.dumps(replay)
+
+
+def test_a_folder_has_the_episodes_whose_steps_were_added(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    replay = penstock.Replay(tmp_path / "store", 50)
+    envs, plain = Environments(3, "NextStep", rng), PlainReplay(SAMPLES[0], 10_000)
+    everything: list[PlainEpisode] = []
+    for _ in range(120):
+        record(envs, replay, plain)
+        everything += [each for each in plain.open.values() if not any(each is one for one in everything)]
+    with penstock.Replay(tmp_path / "store", 50) as killed:  # a process that was killed now would leave this
+        ended = [each for each in everything if each.closed]
+        assert killed.refresh().episodes == len(ended)
+    assert replay.refresh().episodes == len(ended)
+    replay.close()
+    stored = {tuple(np.asarray(each.observations)[:, 0]): each for each in penstock.open(tmp_path / "store")}
+    wanted = {tuple(each.observations): each for each in everything if each.steps}
+    assert stored.keys() == wanted.keys()
+    for key, each in stored.items():
+        assert bool(each.truncations[-1]) == (not wanted[key].closed or wanted[key].ends[-1][1])
+    lines = replay.why(replay.sample(64).ticket).table
+    assert set(lines["episode"].tolist()) <= set(range(len(stored)))

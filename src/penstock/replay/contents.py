@@ -41,6 +41,7 @@ class ReplayContents:
         self.share = share
         self._key = key
         self.streams: dict[int, StepStream] = {}
+        self.stepped = False  # whether steps of open episodes came, in an order that no folder has
         self.own: set[int] = set()  # episodes of the folder that came by steps, and were not counted yet
         self.expired = 0  # priority updates of samples that had left
         self.store: SegmentStore | None = None
@@ -71,12 +72,13 @@ class ReplayContents:
         """Begin a new drawing, for a store that is filled again."""
         self.drawing = self.sampler.start(self._key)
         self.streams.clear()
+        self.stepped = False
 
-    def begin(self, spec: Spec, first: int, lengths: IntArray) -> None:
+    def begin(self, spec: Spec, first: int, lengths: IntArray) -> SegmentStore:
         """Make an empty store that continues after some episodes of this learner, which have left."""
         layout = self._layout_of(spec)
         anchors = int(layout.anchors.count(lengths).sum())
-        self._use(spec, layout, first, int(lengths.sum()), anchors)
+        return self._use(spec, layout, first, int(lengths.sum()), anchors)
 
     def prepare(self, spec: Spec) -> SegmentStore:
         """Return the store, which the first episode makes."""
@@ -102,11 +104,15 @@ class ReplayContents:
     def stream(self, key: int, lanes: int, spec: Spec) -> StepStream:
         """Return where the steps of a source go."""
         if key not in self.streams:
+            self.stepped = True
             self.streams[key] = self.prepare(spec).stream(lanes)
         return self.streams[key]
 
     def apply(self, change: StepChange, spec: Spec, numbered: bool) -> None:
         """Make a change of open episodes. With `numbered`, episodes get numbers when they begin."""
+        if change.kind == "episode":
+            self.add(Episode(spec, dict(change.rows)))
+            return
         store = self.prepare(spec)
         stream = self.stream(change.source, change.lanes, spec)
         if change.kind == "step":

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import UnionType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from penstock.loading.why import Why
 from penstock.plan.transform import SampleTransform
 from penstock.replay.batches import ReplayBatches
 from penstock.replay.completions import Completions
+from penstock.replay.draw import DrawLog
 from penstock.replay.group_sampler import GroupSampler
 from penstock.replay.prioritized import checked_priorities
 from penstock.replay.ratio import SampleRatio
@@ -136,8 +137,6 @@ class Replay(Writer):
             _checked_keep(keep_steps, capacity * share.count, store is None, replays is not None),
         )
         self._run = ReplayRun(options, _path(journal), _path(replays))
-        self._steps: GymnasiumSteps | None = None
-        self._sources = 1  # of steps; 0 is `add`
 
     def __len__(self) -> int:
         """Return the number of samples in memory."""
@@ -150,12 +149,15 @@ class Replay(Writer):
         of = f"{run.options.samples!r}, {run.options.sampler!r}"
         return f"Replay({where}, {len(self)} samples, {of}, drawn={run.drawn})"
 
-    def __reduce__(self) -> NoReturn:
-        where = "the same path" if self._run.options.path is not None else "a path in place of None"
-        raise TypeError(
-            "a Replay cannot be pickled or copied: its memory, locks and files belong to this process; make it again "
-            f"where it is needed, penstock.Replay({where}, capacity, ...), and load_state_dict(replay.state_dict())"
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        run = self._run
+        if run.journal is not None or run.entries is not None:
+            raise TypeError(
+                "a Replay with a journal cannot be pickled or copied: one run writes a journal; save "
+                "state_dict(rows=True) and make the replay again"
+            )
+        with run.lock:
+            return _unpickled, (run.options, run.state_dict(rows=True), run.log)
 
     @property
     def spec(self) -> Spec:
@@ -295,8 +297,8 @@ class Replay(Writer):
 
     def close(self) -> None:
         """Flush and close the files of the writer and of the journal. Batches can still be drawn."""
-        if self._steps is not None:
-            self._steps.close()
+        if self._run.adding is not None:
+            self._run.adding.close()
         self._run.close()
 
     def refresh(self) -> ReplayStatus:
@@ -414,20 +416,35 @@ class Replay(Writer):
         """
         return self._run.why(ticket, column)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, rows: bool = False) -> dict[str, Any]:
         """Return the state of the learner's side: the number of draws, and all priorities.
 
+        Args:
+            rows: Whether the rows in memory are in it too. Without them, `load_state_dict` reads the episodes from the
+                folder, or needs the same steps to be added first; of a replay with a path, the open episodes are in the
+                state in any case. The default is False.
+
         Returns:
-            Plain values and integer arrays. Priorities are compressed: 1 to 4 bytes for each sample. The episodes are
-            not in the state: they are in the folder.
+            Plain values and integer arrays. Priorities are compressed: 1 to 4 bytes for each sample.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(4.0)}, lengths=[4])
+            >>> replay, other = Replay(None, capacity=100), Replay(None, capacity=100)
+            >>> replay.write(data[0])
+            0
+            >>> other.load_state_dict(replay.state_dict(rows=True))
+            >>> other.sample(4)["rewards"].tolist() == replay.sample(4)["rewards"].tolist()
+            True
         """
-        return self._run.state_dict()
+        return self._run.state_dict(rows)
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state: the same episodes are in memory, and the next draw is the next one of that run.
 
-        Episodes that arrived since are taken in at the next draw. Without a path, write the same episodes first.
+        Episodes that arrived since are taken in at the next draw. Steps of the environments of `add` continue their
+        open episodes. Without a path and without rows in the state, add the same steps first.
 
         Args:
             state: Output of `state_dict`.
@@ -439,29 +456,39 @@ class Replay(Writer):
 
     def _adding(self, observations: Any, values: Mapping[str, Any], n: int, alone: bool) -> GymnasiumSteps:
         """What `add` gives its steps to. Other environments than before begin with new episodes."""
-        steps = self._steps
+        run = self._run
+        steps = run.adding
         if steps is None or (steps.source.lanes, steps.alone) != (n, alone):
-            options = self._run.options
+            options = run.options
             if isinstance(options.samples, Completions) or options.share.count > 1:
                 raise PlanError(
                     "expected whole episodes for samples of completions, and for learners that share a folder, got a "
                     "step; use write(), or record into the folder"
                 )
-            spec = spec_of(observations, values, n, alone) if self._run.is_empty() else self.spec
+            spec = spec_of(observations, values, n, alone) if run.is_empty() else self.spec
             key = 0
             if steps is not None:
                 steps.close()
                 steps.source.close()
-                key, self._sources = self._sources, self._sources + 1
-            self._steps = steps = GymnasiumSteps(self._run.source(spec, key, n), alone)
+                key, run.sources = run.sources, run.sources + 1
+            run.adding = steps = GymnasiumSteps(run.source(spec, key, n), alone)
         return steps
 
     def __record_steps__(self, spec: Spec, lanes: int) -> StepRecording | None:
         """Return what takes the steps of a collector, or None where samples are whole episodes."""
         if isinstance(self._run.options.samples, Completions) or self._run.options.share.count > 1:
             return None
-        self._sources += 1
-        return self._run.source(spec, self._sources - 1, lanes)
+        self._run.sources += 1
+        return self._run.source(spec, self._run.sources - 1, lanes)
+
+
+def _unpickled(options: ReplayOptions, state: Mapping[str, Any], log: DrawLog) -> Replay:
+    replay = Replay.__new__(Replay)
+    run = ReplayRun(options, None, None)
+    run.load_state_dict(state)
+    run.log = log
+    vars(replay)["_run"] = run
+    return replay
 
 
 def run_of(replay: Replay) -> ReplayRun:
