@@ -53,7 +53,7 @@ def flat(folder: Path) -> Path:
 MADE = {
     "csv": (csv_runs, "4 files: 3 .csv, 1 .md; run_1.csv has t: float64 [2], obs_0: int64 [2]", (2, 3, 11)),
     "groups": (groups, "trials/t{n}/q: float64 [3, 2] in the first of 3 groups", (2, 3, 4)),
-    "pairs": (pairs, "6 files: 6 .npy; 0/actions.npy has actions: float64 [2, 1]", (2, 3, 4)),
+    "pairs": (pairs, "6 files: 6 .npy; 0/actions.npy has values: float64 [2, 1]", (2, 3, 4)),
     "flat": (flat, "buffer.npz has s: float64 [5, 2], u: float64 [5], done: int64 [5]", (2, 2, 1)),
 }
 

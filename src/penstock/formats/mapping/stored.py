@@ -32,11 +32,12 @@ SAFE_DTYPES = {
     **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"},
     **{"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?"},
 }
+ONLY = "values"  # name of the array of a file that has one
 SAFE_HEADER = 100 << 20  # bytes, which the format allows
 
 
 class NpyTree(Tree):
-    """One array, named as its file. Numbers are mapped; objects are read as plain values."""
+    """One array, which is called `values`. Numbers and text are mapped."""
 
     @cached_property
     def _array(self) -> Held | None:
@@ -44,9 +45,9 @@ class NpyTree(Tree):
             return held_of(map_array(self.path))
 
     def find_leaves(self) -> Mapping[str, Leaf]:
-        """Return the array, by the name of the file."""
+        """Return the array."""
         held = self._array
-        return {} if held is None else {self.path.stem: Leaf(len(held.rows), held.field)}
+        return {} if held is None else {ONLY: Leaf(len(held.rows), held.field)}
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Return mapped rows."""
@@ -60,7 +61,7 @@ class NpyTree(Tree):
         """The array, if it is neither numbers nor text with rows."""
         if self._array is not None:
             return ()
-        return [LeftOut("array", self.path.stem, "unsupported-dtype", "expected rows of numbers or text, got others")]
+        return [LeftOut("array", ONLY, "unsupported-dtype", "expected rows of numbers or text, got others")]
 
 
 class NpzTree(Tree):
