@@ -7,6 +7,8 @@ from typing import Any, assert_type
 import numpy.typing as npt
 
 import penstock
+from penstock.conversion.convert import ConversionReport
+from penstock.data.dataset import MappedEpisodes
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.loading import Batch
 
@@ -18,6 +20,9 @@ def episodes(data: penstock.EpisodeDataset) -> None:
     assert_type(data.split(0.5, 0.5), tuple[penstock.EpisodeDataset, ...])
     assert_type(data.spec["rewards"], penstock.Field)
     assert_type(data[0].rewards, npt.NDArray[Any])
+    mapped = data.map_episodes(lambda episode: episode.rewards * 2, column="double")
+    assert_type(mapped, MappedEpisodes)
+    assert_type(mapped.write("double", jobs=2), ConversionReport)
 
 
 def samples(windows: penstock.MapDataset) -> None:

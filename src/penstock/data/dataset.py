@@ -390,7 +390,7 @@ class EpisodeDataset(OtherNames):
 
     def map_episodes(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[[Episode], Any] | Callable[..., Any],
         *,
         column: str | None = None,
         align: Align | Mapping[str, Align] | None = None,
