@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
+import numpy as np
 import numpy.typing as npt
 
 import penstock
@@ -11,6 +12,19 @@ from penstock.conversion.convert import ConversionReport
 from penstock.data.dataset import MappedEpisodes
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.loading import Batch
+
+
+def drawn(episode: penstock.Episode, rng: np.random.Generator) -> dict[str, Any]:
+    """A function that draws random numbers."""
+    return {"noise": rng.standard_normal(len(episode))}
+
+
+class Model:
+    """A function that is made once a process."""
+
+    def __call__(self, episode: penstock.Episode) -> npt.NDArray[Any]:
+        """One column."""
+        return episode.rewards
 
 
 def episodes(data: penstock.EpisodeDataset) -> None:
@@ -22,6 +36,9 @@ def episodes(data: penstock.EpisodeDataset) -> None:
     assert_type(data[0].rewards, npt.NDArray[Any])
     mapped = data.map_episodes(lambda episode: episode.rewards * 2, column="double")
     assert_type(mapped, MappedEpisodes)
+    assert_type(data.map_episodes(lambda episode: len(episode) > 3), MappedEpisodes)
+    assert_type(data.map_episodes(drawn, seed=1), MappedEpisodes)
+    assert_type(data.map_episodes(Model, column="x"), MappedEpisodes)
     assert_type(mapped.write("double", jobs=2), ConversionReport)
 
 
