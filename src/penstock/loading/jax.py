@@ -17,10 +17,9 @@ from penstock.loading.arranged import BatchDict, mark_of, through
 from penstock.loading.ranks import MeshRows, Ranks, ranks
 from penstock.loading.ticket import Batch
 
-# A batch is JAX arrays, made as a `sharding` says: one for all arrays, or nested as the batch is. The sharding also
-# says which rows a process loads: those of its devices, in the order of the batch. So the array of all processes is the
-# batch of one, in this order, whatever the order of the devices of a mesh. Processes whose devices have the same rows
-# load the same rows.
+# A sharding also decides which rows a process loads: the rows of its devices, in the order of the batch. So a global
+# array is the batch of a single process, in the same order, for any order of devices in a mesh. Processes whose devices
+# have the same rows load the same rows.
 
 if TYPE_CHECKING:
     import jax
@@ -209,7 +208,7 @@ def _shards(sharding: Any) -> list[tuple[int, int, int]]:
     """Process of each device, the part of the rows that it has, and the number of parts."""
     devices = len(sharding.device_set)
     dimensions = max(len(getattr(sharding, "spec", ())), 1)
-    slices = sharding.devices_indices_map((devices,) * dimensions)  # divided, whatever the mesh is
+    slices = sharding.devices_indices_map((devices,) * dimensions)  # a size that every mesh divides
     spans = [(device.process_index, *index[0].indices(devices)[:2]) for device, index in slices.items()]
     return [(process, start // (stop - start), devices // (stop - start)) for process, start, stop in spans]
 
@@ -222,8 +221,8 @@ def mesh_rows(sharding: Any) -> MeshRows | None:
         return None
     if any(local):
         raise PlanError(
-            "expected shardings over the devices of all processes, or of this one alone, got some of each; give all "
-            "arrays one mesh, and a PartitionSpec() for those that every device has whole"
+            "expected shardings over the devices of all processes, or of this one alone, got both; give all "
+            "arrays one mesh, and PartitionSpec() where every device has the whole array"
         )
     shards = [shard for each in found for shard in _shards(each)]
     parts = math.lcm(*(count for _, _, count in shards))
