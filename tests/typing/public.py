@@ -63,6 +63,14 @@ def loading(loader: penstock.Loader) -> None:
     assert_type(loader.state_dict(), dict[str, Any])
 
 
+def layouts(samples: penstock.MapDataset) -> None:
+    """Batches are columns, also with other names, unless an output or a layout makes something else of them."""
+    assert_type(samples.loader(8, float32=True, rename={"observations": "obs"}, threads=1), penstock.Loader)
+    assert_type(samples.loader(8, layout="sb3"), penstock.Loader[Any])
+    assert_type(samples.loader(8, output="torch", layout=("observations", "actions")), penstock.Loader[Any])
+    assert_type(samples.repeat().loader(8, output="jax", drop_last=True), penstock.Loader[Any])
+
+
 def columns(batch: Batch) -> None:
     """A path gives an array; groups and ragged columns are asked for by name."""
     assert_type(batch["rewards"], npt.NDArray[Any])
