@@ -79,6 +79,7 @@ class Loader(Generic[T]):
         batch_size: Samples of a batch over all ranks, or None if a plan, an `IterDataset` or a pipeline decides it.
         drop_last: Whether a short last batch of an epoch is dropped.
         num_workers: 0: threads of this process load the batches.
+        prefetch_factor: None, as without worker processes.
         pin_memory: Whether batches go through page-locked memory.
         rank: Number of this process.
         world: Number of processes.
@@ -138,6 +139,7 @@ class Loader(Generic[T]):
         self.batch_size = None if isinstance(batch_size, Batches) else batch_size
         self.drop_last = drop_last
         self.num_workers = 0
+        self.prefetch_factor = None
         self.pin_memory: bool = getattr(self._hand_over, "pin", False)
         self.rank, self.world = shares.rank, shares.world
 
