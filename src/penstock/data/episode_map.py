@@ -36,7 +36,8 @@ _DIGESTS: dict[tuple[str, str | int | None], FunctionDigest] = {}
 class EpisodeMap:
     """A function of an episode, how to call it, and how to read what it returns.
 
-    Arguments are as of `EpisodeDataset.map_episodes`. `location` is `module:function` where other processes find it.
+    Arguments are as of `EpisodeDataset.map_episodes`. `entries` describe it to other processes, and
+    `of_entries` finds it there.
     """
 
     def __init__(
