@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 import penstock
 from penstock.core.arrays import AnyArray
+from penstock.recording.memory import MemoryWriter
 from penstock.replay.replay import run_of
 from tests.replay.runs import take
 
@@ -118,6 +122,7 @@ class Environments:
     def __init__(self, n: int, mode: str, rng: Any) -> None:
         self.n, self.mode, self.rng, self.moment = n, mode, rng, 0.0
         self.ended = np.zeros(n, np.bool_)
+        self.left: set[int] = set()  # whose episodes a reset has ended
         self.now = self.fresh(np.ones(n, np.bool_), np.zeros(n))
 
     def fresh(self, which: AnyArray, old: AnyArray) -> AnyArray:
@@ -126,6 +131,12 @@ class Environments:
             self.moment += 1
             numbers[k] = self.moment
         return numbers
+
+    def reset_one(self, lane: int) -> None:
+        """Reset an environment in the middle of its episode."""
+        self.now = self.fresh(np.arange(self.n) == lane, self.now)
+        self.ended[lane] = False
+        self.left.add(lane)
 
     def step(self) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray, dict[str, Any]]:
         resetting = self.ended & (self.mode == "NextStep")
@@ -157,19 +168,11 @@ def test_steps_are_drawn_at_once(n: int, capacity: int, samples: Any, mode: str)
     )
     for turn in range(150):
         if turn % 31 == 30:
-            reset_one(int(rng.integers(n)), envs, plain)
+            envs.reset_one(int(rng.integers(n)))
         if turn % 40 == 39:
             write_one(replay, plain)
         record(envs, replay, plain)
         assert_equal(replay, plain)
-
-
-def reset_one(lane: int, envs: Environments, plain: PlainReplay) -> None:
-    """Reset an environment in the middle of its episode."""
-    if lane in plain.open and not plain.open[lane].closed and plain.open[lane].steps:
-        plain.truncate(lane)
-    envs.now = envs.fresh(np.arange(envs.n) == lane, envs.now)
-    envs.ended[lane] = False
 
 
 def write_one(replay: penstock.Replay, plain: PlainReplay) -> None:
@@ -186,6 +189,10 @@ def record(envs: Environments, replay: penstock.Replay, plain: PlainReplay) -> N
     stepping = np.flatnonzero(~(envs.ended & (mode == "NextStep"))).tolist()
     if mode == "Disabled":
         envs.now = envs.fresh(envs.ended, envs.now)
+    for k in sorted(envs.left):
+        if k in plain.open and not plain.open[k].closed:
+            plain.truncate(k)
+    envs.left.clear()
     for k in stepping:
         if k not in plain.open or plain.open[k].closed:
             plain.begin(k, envs.now[k])
@@ -220,3 +227,243 @@ def assert_equal(replay: penstock.Replay, plain: PlainReplay) -> None:
         for name in wanted[0]:
             rows = np.squeeze(batch[name], -1) if "observations" in name else batch[name]
             np.testing.assert_allclose(rows, np.array([each[name] for each in wanted]), rtol=1e-6, err_msg=name)
+
+
+PRIORITIZED = penstock.replay.PrioritizedSampler(1.0)
+SAMPLERS: list[Any] = [
+    penstock.replay.UniformSampler(),
+    penstock.replay.RecentSampler(30.0),
+    penstock.replay.StratifiedSampler(),
+    PRIORITIZED,
+    penstock.replay.PrioritizedSampler(kind="rank"),
+]
+
+
+def chain(replay: penstock.Replay, envs: Environments, plain: PlainReplay, turns: int, rng: Any) -> list[Any]:
+    """Steps, whole episodes, draws and updates in a random order. Returns what was drawn."""
+    drawn: list[Any] = []
+    for _ in range(turns):
+        choice = int(rng.integers(10))
+        if choice < 6 or not len(replay):
+            record(envs, replay, plain)
+        elif choice == 6:
+            write_one(replay, plain)
+        elif choice == 7:
+            envs.reset_one(int(rng.integers(envs.n)))
+        else:
+            batch = replay.sample(9)
+            drawn.append({name: rows.tolist() for name, rows in batch.items()})
+            if "weights" in batch:
+                replay.update(batch.ticket, rng.random(9))
+    return drawn
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+@pytest.mark.parametrize("samples", SAMPLES[1::2], ids=repr)
+@pytest.mark.parametrize("way", ["pickle", "rows", "path", "path rows"])
+def test_a_saved_replay_goes_on_as_if_nothing_had_happened(
+    way: str, samples: Any, sampler: Any, tmp_path: Path
+) -> None:
+    """Steps come in between too: open episodes go on where they were."""
+
+    def new(folder: str) -> penstock.Replay:
+        where = tmp_path / folder if way.startswith("path") else None
+        return penstock.Replay(where, 50, samples=samples, sampler=sampler, seed=4)
+
+    ends: list[list[Any]] = []
+    for saved in (False, True):
+        rng = np.random.default_rng(8)
+        replay, envs, plain = new(str(saved)), Environments(3, "NextStep", rng), PlainReplay(samples, 50)
+        drawn: list[Any] = []
+        for _ in range(4):
+            drawn += chain(replay, envs, plain, 60, rng)
+            if way.startswith("path"):
+                replay.sample(1)
+            if saved and way == "pickle":
+                replay = pickle.loads(pickle.dumps(replay))
+            elif saved:
+                state = pickle.loads(pickle.dumps(replay.state_dict(rows="rows" in way)))
+                replay = new(str(saved))
+                replay.load_state_dict(state)
+            if way in ("pickle", "rows"):
+                assert_equal(replay, plain)
+        ends.append(drawn)
+    assert ends[0] == ends[1]
+    assert len(ends[0]) > 20
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+def test_the_journal_repeats_a_run_of_steps(sampler: Any, in_folder: bool, tmp_path: Path) -> None:
+    """Also without a folder, and of a run that was killed while episodes were open."""
+    samples = SAMPLES[1]
+    rng = np.random.default_rng(5)
+    store = tmp_path / "store" if in_folder else None
+    replay = penstock.Replay(store, 50, samples=samples, sampler=sampler, seed=4, journal=tmp_path / "journal")
+    envs, plain = Environments(3, "SameStep", rng), PlainReplay(samples, 50)
+    drawn = chain(replay, envs, plain, 300, rng)
+    again = penstock.Replay(store, 50, samples=samples, sampler=sampler, seed=4, replays=tmp_path / "journal")
+    for wanted in drawn:
+        assert {name: rows.tolist() for name, rows in again.sample(9).items()} == wanted
+    with pytest.raises(penstock.errors.StateError, match="repeats a journal"):
+        record(envs, again, plain)
+    with pytest.raises(TypeError, match="one run writes a journal"):
+        pickle.dumps(replay)
+
+
+def test_a_folder_has_the_episodes_whose_steps_were_added(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    replay = penstock.Replay(tmp_path / "store", 50)
+    envs, plain = Environments(3, "NextStep", rng), PlainReplay(SAMPLES[0], 10_000)
+    everything: list[PlainEpisode] = []
+    for _ in range(120):
+        record(envs, replay, plain)
+        everything += [each for each in plain.open.values() if not any(each is one for one in everything)]
+    with penstock.Replay(tmp_path / "store", 50) as killed:  # a process that was killed now would leave this
+        ended = [each for each in everything if each.closed]
+        assert killed.refresh().episodes == len(ended)
+    assert replay.refresh().episodes == len(ended)
+    replay.close()
+    stored = {tuple(np.asarray(each.observations)[:, 0]): each for each in penstock.open(tmp_path / "store")}
+    wanted = {tuple(each.observations): each for each in everything if each.steps}
+    assert stored.keys() == wanted.keys()
+    for key, each in stored.items():
+        assert bool(each.truncations[-1]) == (not wanted[key].closed or wanted[key].ends[-1][1])
+    lines = replay.why(replay.sample(64).ticket).table
+    assert set(lines["episode"].tolist()) <= set(range(len(stored)))
+
+
+class Counting(gymnasium.Env[Any, Any]):
+    """Observations count the steps of an episode, which ends after `length` of them."""
+
+    observation_space = gymnasium.spaces.Dict({"at": gymnasium.spaces.Box(-1, 1e6, (2,), np.float64)})
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, length: int) -> None:
+        self.length, self.number, self.at = length, 100 * length, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.number, self.at = self.number + 1, 0
+        return {"at": np.array([self.number, 0.0])}, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.at += 1
+        ends = self.at == self.length
+        return {"at": np.array([self.number, float(self.at)])}, float(action), ends and self.length == 3, ends, {}
+
+
+def rows_of(columns: Any, steps: int) -> set[tuple[float, ...]]:
+    names = ("observations/at", "actions", "rewards", "next_observations/at", "terminations", "truncations")
+    flat = np.concatenate([np.asarray(columns[name], np.float64).reshape(steps, -1) for name in names], 1)
+    return set(map(tuple, flat.tolist()))
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled", None])
+def test_collectors_deliver_each_step(mode: str | None, in_folder: bool, tmp_path: Path) -> None:
+    """The rows are those that a recording of the same run has, and are there before the episodes end."""
+    replay = penstock.Replay(tmp_path / "store" if in_folder else None, 10_000)
+    written = MemoryWriter()
+    makers = [lambda length=length: Counting(length) for length in (3, 5, 40)]
+    for target in (replay, written):
+        rng = np.random.default_rng(1)
+        env: Any = Counting(5) if mode is None else gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=mode)
+        with penstock.record(env, target, seed=0, outside="keep") as env:
+            env.reset()
+            for turn in range(30):
+                result = env.step(int(rng.integers(3)) if mode is None else rng.integers(0, 3, 3))
+                ended = np.logical_or(result[2], result[3])
+                if target is replay and turn < 2:
+                    assert len(replay) == (turn + 1) * (1 if mode is None else 3)
+                if mode is None and ended:
+                    env.reset()
+                elif mode == "Disabled" and ended.any():
+                    env.reset(options={"reset_mask": ended})
+    data = penstock.EpisodeDataset(penstock.formats.MemorySource.from_episodes(written.episodes)).transitions()
+    batch = take(replay, np.arange(len(replay)))
+    assert len(replay) == len(data) > 20
+    assert rows_of(batch, len(replay)) == rows_of(data[:], len(data))
+    assert replay.refresh().episodes == len(written.episodes)
+    if in_folder:
+        stored = penstock.open(tmp_path / "store")
+        assert [each.metadata for each in stored] == [each.metadata for each in written.episodes]
+        lines = replay.why(replay.sample(500).ticket).table
+        assert set(lines["episode"].tolist()) == set(range(len(stored)))
+
+
+def test_an_episode_that_is_refused_leaves_its_steps_in_memory_only(tmp_path: Path) -> None:
+    replay = penstock.Replay(tmp_path / "store", 100)
+    counting = Counting(9)
+    env = penstock.record(counting, replay)
+    env.reset()
+    for counting.at in (0, 1, np.nan):
+        env.step(0)
+    with pytest.raises(penstock.errors.DataError, match="expected finite"):
+        env.reset()
+    assert len(replay) == 3
+    with penstock.record(Counting(5), replay) as env:
+        penstock.rollout(env, episodes=2, seed=0)
+    replay.close()
+    assert len(replay) == 13
+    assert [len(each) for each in penstock.open(tmp_path / "store")] == [5, 5]
+
+
+def test_what_add_refuses() -> None:
+    replay = penstock.Replay(None, 100)
+    step = np.zeros((2, 3)), np.zeros(2, np.int64), np.ones((2, 3)), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool)
+    with pytest.raises(penstock.errors.ArgumentError, match=r"envs.metadata\['autoreset_mode'\]"):
+        replay.add(*step)
+    replay.add(*step, autoreset="Disabled")
+    wrong: list[tuple[int, Any, str]] = [
+        (0, np.zeros((2, 4)), "expected observations of shape"),
+        (1, np.array([0.5, 1.0]), "expected actions of int64, got float64"),
+        (1, np.array([2**63, 0], np.uint64), "expected actions of int64"),
+        (2, {"at": np.zeros((2, 3))}, "the columns of the replay"),
+        (4, np.zeros(2), "expected terminations of bool"),
+    ]
+    for place, value, message in wrong:
+        with pytest.raises(penstock.errors.DataError, match=message):
+            replay.add(*(value if i == place else each for i, each in enumerate(step)), autoreset="Disabled")
+    ended = (*step[:4], np.ones(2, bool), step[5])
+    with pytest.raises(penstock.errors.DataError, match=r"infos\['final_obs'\]"):
+        replay.add(*ended, autoreset=gymnasium.vector.AutoresetMode.SAME_STEP)
+    again = step[2]
+    replay.add(np.zeros((2, 3)), *step[1:2], again, *step[3:], autoreset="Disabled")
+    again += 1
+    with pytest.raises(penstock.errors.DataError, match="give copies to add"):
+        replay.add(again, *step[1:], autoreset="Disabled")
+    completions = penstock.Replay(
+        None, 100, samples=penstock.replay.Completions(8), sampler=penstock.replay.GroupSampler(2)
+    )
+    with pytest.raises(penstock.errors.PlanError, match="expected whole episodes"):
+        completions.add(*step, autoreset="Disabled")
+
+
+def test_further_columns_and_episode_values() -> None:
+    data = penstock.from_arrays(
+        {
+            "observations": np.zeros(3),
+            **dict.fromkeys(("actions", "rewards", "log_prob"), np.zeros(2)),
+            **dict.fromkeys(("terminations", "truncations"), np.zeros(2, bool)),
+            "task": np.array([7]),
+        },
+        [2],
+        align={"task": "episode"},
+    )
+    replay = penstock.Replay(None, 100)
+    replay.write(data[0])
+    for t in range(40):
+        replay.add(float(t), 0.0, t + 1.0, 1, False, False, extras={"log_prob": t / 2, "task": 9})
+    batch = take(replay, np.arange(42))
+    assert batch["task"].tolist() == [7] * 2 + [9] * 40
+    assert batch["log_prob"].tolist() == [0, 0, *(t / 2 for t in range(40))]
+    with pytest.raises(penstock.errors.DataError, match="give further columns as extras="):
+        replay.add(40.0, 0.0, 41.0, 1, False, False)
+
+
+def test_the_public_members_are_those_that_a_learner_uses() -> None:
+    wanted = "add batches close load_state_dict refresh sample set_policy_version spec state_dict update why"
+    writer = "update_metadata write write_all write_together"
+    assert [name for name in dir(penstock.Replay) if name[0] != "_"] == sorted(f"{wanted} {writer}".split())
+    replay = penstock.Replay(None, 10)
+    assert [name for name in vars(replay) if name[0] != "_"] == []

@@ -332,7 +332,8 @@ class Loader(Generic[T]):
                 `"continue"` begins the new mix at position 0, each part after the samples that the old mix has taken of
                 the part with this name. No sample of a part is lost or repeated within its pass. New parts begin with
                 their first sample. Later states have the old mix on record, so `why` explains its tickets, and they
-                load without `changed`. Skipped ranges are dropped. The default is `"refuse"`.
+                load without `changed`. Skipped samples that were ahead stay skipped, at their new positions, unless
+                their part has no share now. The default is `"refuse"`.
 
         Raises:
             StateError: The state belongs to another dataset, plan or version, or the data has grown and `grown` is

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core import spaces
-from penstock.core.arrays import BoolArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.narrowing import is_array, is_dict, is_listed
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
@@ -77,6 +77,16 @@ class BatchBuffer:
         columns: dict[str, Array] = {path: c.cut(lo, hi + 1, k) for path, c in self._observations.items()}
         columns.update({path: c.cut(lo, hi, k) for path, c in self._actions.items()})
         return {**columns, "rewards": self._rewards.cut(lo, hi, k), **ends(hi - lo, terminated, truncated)}
+
+    def rows(self, lanes: IntArray) -> tuple[dict[str, AnyArray], dict[str, AnyArray]]:
+        """Return the observations before the next step, and its values and the observations after it, of some lanes."""
+        i = self.row
+        observations = {path: c.array for path, c in self._observations.items() if isinstance(c, ArrayColumn)}
+        values = {path: c.array for path, c in self._actions.items() if isinstance(c, ArrayColumn)}
+        values["rewards"] = self._rewards.array
+        now = {path: array[i, lanes] for path, array in observations.items()}
+        after = {path: array[i + 1, lanes] for path, array in observations.items()}
+        return now, {**{path: array[i, lanes] for path, array in values.items()}, **after}
 
     def set_final(self, columns: dict[str, Array], observation: Any) -> dict[str, Any]:
         """Replace the last observation of an episode, where the batch has the first observation of the next."""

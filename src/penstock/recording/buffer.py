@@ -283,6 +283,18 @@ class EpisodeBuffer:
         columns = ((path, self._observations[path]) for path in paths)
         return {path: column.array[i] for path, column in columns if isinstance(column, ArrayColumn)}
 
+    def boundary_rows(self, i: int) -> dict[str, AnyArray]:
+        """Return views of a row of the observations, `[1, ...]`. A text column has none."""
+        columns = self._observations.items()
+        return {path: column.array[i : i + 1] for path, column in columns if isinstance(column, ArrayColumn)}
+
+    def step_rows(self, i: int, terminated: bool, truncated: bool) -> dict[str, AnyArray]:
+        """Return views of the values of a step and of the observation after it, `[1, ...]`."""
+        columns = self._actions.items()
+        rows = {path: column.array[i : i + 1] for path, column in columns if isinstance(column, ArrayColumn)}
+        flags = {"terminations": np.array([terminated]), "truncations": np.array([truncated])}
+        return {**rows, "rewards": self._reward.array[i : i + 1], **flags, **self.boundary_rows(i + 1)}
+
     def take(self, terminated: bool, truncated: bool, carry: bool = False) -> dict[str, Array]:
         """Return the columns of the episode."""
         n, self.steps = self.steps, 0

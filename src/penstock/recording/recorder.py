@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import numpy as np
+
 from penstock.core.ragged import Array
 from penstock.core.spaces import Space
 from penstock.errors import DataError, SpecError, require
-from penstock.formats.base.writer import RowStream
+from penstock.formats.base.writer import RowStream, StepRecording
 from penstock.recording.buffer import Cast, EpisodeBuffer
 from penstock.recording.checks import Verdict
 from penstock.recording.hooks import EpisodeMetadata, reward_statistics
@@ -16,6 +18,7 @@ from penstock.recording.infos import InfoColumns, Policy, make_infos
 from penstock.recording.schema import RecordingSchema
 from penstock.recording.sink import Mode, Recording, Sink, Target, WriterSink
 
+_ALONE = np.zeros(1, np.int64)
 Unfinished = Literal["save", "drop"]
 
 
@@ -50,6 +53,7 @@ class StepRecorder(Recording):
         self._open = False
         self._about: dict[str, Any] = {}
         self._stream: RowStream | None = None
+        self._steps: StepRecording | None = None
 
     @property
     def is_open(self) -> bool:
@@ -167,6 +171,8 @@ class StepRecorder(Recording):
             self._step_extras.store(i, given)
         if self._stream is not None:
             self._stream.append(buffer.observation_rows(i, self._stream.columns))
+        if self._sink.delivers:
+            self._deliver(i, bool(terminated), bool(truncated))
         buffer.steps = i + 1
         if terminated or truncated:
             self._close_episode(bool(terminated), bool(truncated), carry)
@@ -202,6 +208,8 @@ class StepRecorder(Recording):
             self._infos.store(i + 1, info)
         if self._stream is not None:
             self._stream.append(buffer.observation_rows(i, self._stream.columns))
+        if self._sink.delivers:
+            self._deliver(i, bool(terminated), bool(truncated))
         buffer.steps = i + 1
         if terminated or truncated:
             self._close_episode(bool(terminated), bool(truncated), carry)
@@ -248,6 +256,9 @@ class StepRecorder(Recording):
 
     def discard(self) -> None:
         """Drop the open episode, for example to repeat a demonstration that failed."""
+        if self._buffer.steps and self._steps is not None:
+            self._steps.end(0, False, False)
+            self._steps.drop(0)
         self._open, self._buffer.steps = False, 0
         self._drop_stream()
 
@@ -262,6 +273,14 @@ class StepRecorder(Recording):
         self.discard()
         self._sink.close()
 
+    def _deliver(self, i: int, terminated: bool, truncated: bool) -> None:
+        """Let the target have a step that was stored."""
+        self._steps = steps = self._sink.step_recording(1)
+        if steps is not None:
+            if i == 0:
+                steps.begin(_ALONE, self._buffer.boundary_rows(0))
+            steps.step(_ALONE, self._buffer.step_rows(i, terminated, truncated), np.array([terminated or truncated]))
+
     def _close_episode(self, terminated: bool, truncated: bool, carry: Mapping[str, Any] | None) -> None:
         n = self._buffer.steps
         about = self._about
@@ -273,6 +292,8 @@ class StepRecorder(Recording):
             columns |= self._extras.take(n + 1, carries)
             columns |= self._step_extras.take(n)
         self._open, self._about = carries, dict(carry or {})
+        if self._steps is not None:
+            self._steps.end(0, terminated, truncated)
         try:
             self._sink.add(columns, about)
             self._sink.write_due()

@@ -295,7 +295,7 @@ class _LastEpisode(Sink):
     closed: tuple[dict[str, Array], dict[str, Any]] = ({}, {})
 
     @override
-    def add(self, columns: dict[str, Array], metadata: Mapping[str, Any]) -> None:
+    def add(self, columns: dict[str, Array], metadata: Mapping[str, Any], lane: int = 0) -> None:
         self.closed = columns, dict(metadata)
 
     @override

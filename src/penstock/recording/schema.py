@@ -41,6 +41,12 @@ class RecordingSchema:
                 fields |= schema.all_fields()
         return Spec(fields, *self.spaces)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether there are no infos, and no extras so far."""
+        extras = [schema for schema in (self.extras, self.step_extras) if schema is not None]
+        return self.infos is None and not any(schema.fields for schema in extras)
+
     def adopt(self, stored: Spec, path: str | os.PathLike[str]) -> None:
         """Take over the columns of a dataset that is continued. They are final."""
         names = ("observation space", "action space")

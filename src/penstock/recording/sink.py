@@ -20,7 +20,7 @@ from penstock.envs.recovery import spec_to_json
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import replaced_path, scratch_folder
 from penstock.formats.base.format import format_to_write, recognise
-from penstock.formats.base.writer import RowStream, Writer
+from penstock.formats.base.writer import RowStream, StepRecording, StepTarget, Writer
 from penstock.locations.location import local_path
 from penstock.recording.checks import Checks, Verdict
 from penstock.recording.hooks import EpisodeMetadata
@@ -52,6 +52,7 @@ class Sink(ABC):
     def __init__(
         self, schema: RecordingSchema, describe: EpisodeMetadata | None, nan: Verdict, outside: Verdict
     ) -> None:
+        self.delivers = False  # steps of open episodes
         self.first = 0  # number of the first recorded episode in the dataset
         self.episodes = self.steps = 0
         self.pending: deque[Episode] = deque()
@@ -74,8 +75,12 @@ class Sink(ABC):
         """Return what takes rows of the episode that begins, or None. The default is None."""
         return None
 
-    def add(self, columns: dict[str, Array], metadata: Mapping[str, Any]) -> None:
-        """Check and describe one episode, and append it to `pending`."""
+    def step_recording(self, lanes: int) -> StepRecording | None:
+        """Return what takes the steps of open episodes, or None. The default is None."""
+        return None
+
+    def add(self, columns: dict[str, Array], metadata: Mapping[str, Any], lane: int = 0) -> None:
+        """Check and describe one episode of an environment, and append it to `pending`."""
         if self._spec is None or self._check is None:
             self._spec = self._schema.spec()
             self._check = Checks(self._spec, *self._verdicts)
@@ -124,6 +129,9 @@ class WriterSink(Sink):
         self._writer = target if isinstance(target, Writer) else None
         self._owned = self._writer is None
         self._streams: StreamTarget | None = None
+        self.delivers = isinstance(target, StepTarget)  # steps, unless there are infos or extras
+        self._steps: StepRecording | None = None
+        self._lanes: deque[int] = deque()  # of the pending episodes
         if is_path(target):
             self._make = self._maker(local_path(target), format, mode, dict(metadata))
         elif mode != "create":
@@ -184,6 +192,26 @@ class WriterSink(Sink):
         spec = self.spec
         return self._streams.row_stream({path: spec[path] for path in spec if path.split("/")[0] == "observations"})
 
+    @override
+    def step_recording(self, lanes: int) -> StepRecording | None:
+        """Return what takes the steps of open episodes, or None. Asked when the first step was stored."""
+        if self._steps is None and self.delivers:
+            self.delivers = self._schema.is_plain and isinstance(self._writer, StepTarget)
+            if isinstance(self._writer, StepTarget) and self.delivers:
+                self._steps = self._writer.__record_steps__(self.spec, lanes)
+                self.delivers = self._steps is not None
+        return self._steps
+
+    @override
+    def add(self, columns: dict[str, Array], metadata: Mapping[str, Any], lane: int = 0) -> None:
+        try:
+            super().add(columns, metadata)
+        except DataError:
+            if self._steps is not None:
+                self._steps.drop(lane)
+            raise
+        self._lanes.append(lane)
+
     def flush(self) -> None:
         """Write pending episodes, oldest first. Errors of the writer pass through.
 
@@ -194,17 +222,25 @@ class WriterSink(Sink):
             try:
                 if self._writer is None:
                     self._writer = self._make(episode.spec)
-                self._writer.write(episode)
+                if self._steps is None:
+                    self._writer.write(episode)
+                else:
+                    self._steps.save(self._lanes[0], episode)
             except (DataError, SpecError):
                 self.pending.popleft()
+                self._lanes.popleft()
                 raise
             self.pending.popleft()
+            self._lanes.popleft()
             self.episodes += 1
             self.steps += len(episode)
 
     def close(self) -> None:
         """Write pending episodes, and close the writer unless it was passed in."""
         self.flush()
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
         if self._owned and self._writer is not None:
             self._writer.close()
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 
-from penstock.core.arrays import BoolArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.narrowing import is_listed, is_mapping
 from penstock.core.ragged import Array
 from penstock.errors import DataError, SpecError
@@ -166,6 +166,7 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
         """
         self._require_open()
         buffer, i = self._buffer, self._buffer.row
+        active = np.flatnonzero(np.array(buffer.start) != CLOSED) if self._sink.delivers else None
         buffer.store_action(i, actions)
         result = self.env.step(actions)
         observations, rewards, terminations, truncations, infos = result
@@ -179,9 +180,13 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
             k for k in np.flatnonzero(np.logical_or(terminations, truncations)).tolist() if buffer.start[k] != CLOSED
         ]
         infos_each = self._store_infos(infos, ended, i + 1)
+        rows = None if active is None else (active, *buffer.rows(active))
+        began = [] if active is None else [k for k in active.tolist() if buffer.start[k] == i]
         buffer.row = i + 1
         closed = [(k, self._cut(k, bool(terminations[k]), bool(truncations[k]))) for k in ended]
         refused = self._go_on(closed, infos, infos_each)
+        if rows is not None:
+            self._deliver(*rows, began, dict(closed), refused)
         self._ready = True
         self._save(closed, refused)
         return result
@@ -331,13 +336,46 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
             )
         return self._buffer.set_final(columns, final)
 
+    def _deliver(
+        self,
+        lanes: IntArray,
+        now: dict[str, AnyArray],
+        rows: dict[str, AnyArray],
+        began: list[int],
+        closed: Mapping[int, Mapping[str, Array]],
+        refused: Mapping[int, DataError],
+    ) -> None:
+        """Let the target have a step that was stored. Of a refused episode, it does not have the last step."""
+        steps = self._sink.step_recording(self.num_envs)
+        if steps is None:
+            return
+        first = np.isin(lanes, began)
+        if first.any():
+            steps.begin(lanes[first], {path: each[first] for path, each in now.items()})
+        for at, k in enumerate(lanes.tolist()):
+            for path in now if k in closed else ():
+                rows[path][at] = np.asarray(closed[k][path])[-1]  # of SAME_STEP, not of the next episode
+        ended = np.isin(lanes, list(closed))
+        flags = {name: np.zeros(len(lanes), np.bool_) for name in ("terminations", "truncations")}
+        for name, each in flags.items():
+            each[ended] = [np.asarray(closed[k][name])[-1] for k in lanes[ended].tolist()]
+        kept = ~np.isin(lanes, list(refused))
+        if kept.any():
+            steps.step(lanes[kept], {path: each[kept] for path, each in {**rows, **flags}.items()}, ended[kept])
+        for k in refused:
+            steps.end(k, False, False)
+            steps.drop(k)
+
     def _save(self, closed: list[tuple[int, dict[str, Array]]], errors: Mapping[int, DataError] | None = None) -> None:
         """Write episodes in the order of their environments. A refused episode does not delay the others."""
         refused: list[DataError] = list((errors or {}).values())
+        steps = self._sink.step_recording(self.num_envs) if self._sink.delivers else None
         for k, columns in closed:
+            if steps is not None and k not in (errors or {}):
+                steps.end(k, *(bool(np.asarray(columns[name])[-1]) for name in ("terminations", "truncations")))
             try:
                 if k not in (errors or {}):
-                    self._sink.add(columns, self._about[k])
+                    self._sink.add(columns, self._about[k], k)
             except DataError as error:
                 refused.append(error)
             if self._mode is AutoresetMode.SAME_STEP:

@@ -21,8 +21,9 @@ from penstock.formats.columns.layout import SPEC
 from penstock.formats.columns.retention import Retention
 from penstock.formats.columns.source import EpisodeTail
 from penstock.formats.columns.writer import ColumnsWriter
+from penstock.kernels.replay import EPISODE
 from penstock.replay.contents import ReplayContents
-from penstock.replay.segments import live_range
+from penstock.replay.segments import SegmentStore, live_range
 
 
 class ReplayFolder:
@@ -61,6 +62,12 @@ class ReplayFolder:
         tail = self._tail
         if tail is None:
             return
+        if contents.stepped and contents.store is not None:  # its steps stay, and episodes of others come after them
+            lost = tail.first_kept() if self.loaded else 0
+            contents.store.arrived = max(contents.store.arrived, lost)
+            tail.skip(contents.store.arrived)
+            self.loaded = True
+            return
         share = contents.share
         lengths = tail.lengths()[:episodes][share.index :: share.count]
         first = live_range(lengths, contents.capacity)
@@ -84,6 +91,26 @@ class ReplayFolder:
         contents.restart()
         self.begin(contents, episodes)
         yield from tail.read(episodes)
+
+    def fill(self, store: SegmentStore, pieces: IntArray, episodes: int) -> None:
+        """Read the rows of pieces of episodes of the folder, of which so many had arrived."""
+        self._tail = None
+        tail = self.open()
+        if tail is None:
+            raise StateError(f"expected the store of the saved run, with {episodes} episodes, got none at {self.path}")
+        numbers = store.table[pieces, EPISODE]
+        first = int(numbers.min(initial=episodes))
+        last = max(int(numbers.max(initial=-1)) + 1, episodes)
+        if first < tail.first_kept() or tail.written() < last:
+            raise StateError(
+                f"expected the episodes {first}:{last} in {self.path}, got a folder with those from "
+                f"{tail.first_kept()} to {tail.written()}; raise keep_steps, or save states more often"
+            )
+        tail.skip(first)
+        for number, episode in enumerate(tail.read(last), first):
+            store.fill_from(pieces[numbers == number], episode)
+        tail.skip(episodes)
+        self.loaded = True
 
     def read(self, end: int | None = None) -> Iterator[Episode]:
         """Yield the episodes that were not read."""

@@ -94,7 +94,7 @@ class StepChange:
         place = _CHANGE.size
         which = np.frombuffer(data, "<i8", m, place).astype(np.int64)
         place += 8 * m
-        flagged = np.frombuffer(data, np.bool_, flags, place)
+        flagged = np.frombuffer(data, np.bool_, flags, place).copy()
         place += flags
         rows: dict[str, AnyArray] = {}
         for path in cls._paths(kind, spec):

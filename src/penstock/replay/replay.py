@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import UnionType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from penstock.loading.why import Why
 from penstock.plan.transform import SampleTransform
 from penstock.replay.batches import ReplayBatches
 from penstock.replay.completions import Completions
+from penstock.replay.draw import DrawLog
 from penstock.replay.group_sampler import GroupSampler
 from penstock.replay.prioritized import checked_priorities
 from penstock.replay.ratio import SampleRatio
@@ -37,26 +38,27 @@ from penstock.replay.steps import GymnasiumSteps, autoreset_of, leaves, spec_of
 class Replay(Writer):
     """Train while collecting: a dataset that grows while a learner draws batches from it.
 
-    A replay has the last `capacity` steps of a run, in whole episodes. The oldest episodes leave in segments of a 32nd
-    of the capacity. Steps, episodes and samples have numbers that never change. Each frame is stored once: next
-    observations, sequences and stacks of frames are read as ranges of rows, and never cross the end of an episode.
+    A replay has the samples of the last `capacity` steps of a run. A sample arrives with the step that completes it,
+    and leaves when `capacity` more steps have arrived. Steps, episodes and samples have numbers that never change. Each
+    frame is stored once: next observations, sequences and stacks of frames are read as ranges of rows, and never cross
+    the end of an episode.
 
-    Episodes arrive in two ways. With a path, any number of collectors, in any process, append to the column store there
-    (`Collector(env, path, mode="append")`), and the replay copies new episodes into memory at the next draw. The folder
-    is a dataset that keeps all episodes. Without a path, episodes are in memory only. In both cases a replay is itself
-    a `Writer`, so `Collector(env, replay)`, `VectorCollector` and `Recorder` record into it. An episode arrives when it
-    ends.
+    Steps arrive in three ways. `add` takes a step of an environment, or of each of a vector of them. A replay is also a
+    `Writer`, so `Collector(env, replay)`, `VectorCollector` and `Recorder` record into it, and deliver each step,
+    unless they record infos or extras. With a path, any number of collectors, in any process, append to the column
+    store there (`Collector(env, path, mode="append")`), and the replay copies new episodes into memory at the next
+    draw. The folder is a dataset that keeps all episodes: those whose steps came one by one are saved when they end.
 
     A batch is a function of the seed, the number of its first draw, and the arrivals and priorities before it. A
     journal of these repeats a run bit for bit. Reading and writing are safe from several threads.
 
     Args:
         store: Folder of a column store, which may be missing until a collector creates it. None: memory only.
-        capacity: Most steps in memory, at least one sample.
+        capacity: Steps whose samples are in memory, at least as many as a sample has.
         samples: Definition of a sample: `Transitions`, `Windows` for sequences, or `Completions` of a language model.
             The default is `Transitions()`: single steps with their next observations.
-        sampler: `UniformSampler`, `RecentSampler`, `PrioritizedSampler`, or `GroupSampler` for `Completions`. The
-            default is `UniformSampler()`.
+        sampler: `UniformSampler`, `RecentSampler`, `StratifiedSampler`, `PrioritizedSampler`, or `GroupSampler` for
+            `Completions`. The default is `UniformSampler()`.
         ratio: Samples for each step that arrives, and the fewest steps to start with. The default is None: no limit.
         seed: 0 to 2^64 - 1. The default is 0.
         index: Number of this learner among the learners of one folder, such as its rank. The default is 0.
@@ -136,8 +138,6 @@ class Replay(Writer):
             _checked_keep(keep_steps, capacity * share.count, store is None, replays is not None),
         )
         self._run = ReplayRun(options, _path(journal), _path(replays))
-        self._steps: GymnasiumSteps | None = None
-        self._sources = 1  # of steps; 0 is `add`
 
     def __len__(self) -> int:
         """Return the number of samples in memory."""
@@ -150,12 +150,15 @@ class Replay(Writer):
         of = f"{run.options.samples!r}, {run.options.sampler!r}"
         return f"Replay({where}, {len(self)} samples, {of}, drawn={run.drawn})"
 
-    def __reduce__(self) -> NoReturn:
-        where = "the same path" if self._run.options.path is not None else "a path in place of None"
-        raise TypeError(
-            "a Replay cannot be pickled or copied: its memory, locks and files belong to this process; make it again "
-            f"where it is needed, penstock.Replay({where}, capacity, ...), and load_state_dict(replay.state_dict())"
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        run = self._run
+        if run.journal is not None or run.entries is not None:
+            raise TypeError(
+                "a Replay with a journal cannot be pickled or copied: one run writes a journal; save "
+                "state_dict(rows=True) and make the replay again"
+            )
+        with run.lock:
+            return _unpickled, (run.options, run.state_dict(rows=True), run.log)
 
     @property
     def spec(self) -> Spec:
@@ -250,7 +253,7 @@ class Replay(Writer):
         Raises:
             ArgumentError: It is no episode.
             SpecError: The columns differ, or have rows of different lengths.
-            DataError: The episode is longer than the capacity or `Completions.max_length`.
+            DataError: A completion is longer than the capacity or `Completions.max_length`.
             PlanError: The learner did not draw in time, see `SampleRatio`.
             StateError: The replay repeats a journal.
             OSError: The disk is full.
@@ -269,7 +272,7 @@ class Replay(Writer):
         Raises:
             ArgumentError: One is no episode.
             SpecError: The columns of one differ, or have rows of different lengths.
-            DataError: One is longer than the capacity or `Completions.max_length`.
+            DataError: A completion is longer than the capacity or `Completions.max_length`.
             PlanError: The learner did not draw in time, see `SampleRatio`.
             StateError: The replay repeats a journal.
             OSError: The disk is full.
@@ -295,8 +298,8 @@ class Replay(Writer):
 
     def close(self) -> None:
         """Flush and close the files of the writer and of the journal. Batches can still be drawn."""
-        if self._steps is not None:
-            self._steps.close()
+        if self._run.adding is not None:
+            self._run.adding.close()
         self._run.close()
 
     def refresh(self) -> ReplayStatus:
@@ -369,7 +372,7 @@ class Replay(Writer):
                 occurs several times, the last one counts.
 
         Returns:
-            How many of the samples had left the store. Their priorities are ignored, and counted in `expired`.
+            How many of the samples had left the store. Their priorities are ignored. `refresh` counts them.
 
         Raises:
             DataError: A priority is NaN, infinite or negative, or the number of priorities is wrong.
@@ -414,20 +417,35 @@ class Replay(Writer):
         """
         return self._run.why(ticket, column)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, rows: bool = False) -> dict[str, Any]:
         """Return the state of the learner's side: the number of draws, and all priorities.
 
+        Args:
+            rows: Whether the rows in memory are in it too. Without them, `load_state_dict` reads the episodes from the
+                folder, or needs the same steps to be added first; of a replay with a path, the open episodes are in the
+                state in any case. The default is False.
+
         Returns:
-            Plain values and integer arrays. Priorities are compressed: 1 to 4 bytes for each sample. The episodes are
-            not in the state: they are in the folder.
+            Plain values and integer arrays. Priorities are compressed: 1 to 4 bytes for each sample.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(4.0)}, lengths=[4])
+            >>> replay, other = Replay(None, capacity=100), Replay(None, capacity=100)
+            >>> replay.write(data[0])
+            0
+            >>> other.load_state_dict(replay.state_dict(rows=True))
+            >>> other.sample(4)["rewards"].tolist() == replay.sample(4)["rewards"].tolist()
+            True
         """
-        return self._run.state_dict()
+        return self._run.state_dict(rows)
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state: the same episodes are in memory, and the next draw is the next one of that run.
 
-        Episodes that arrived since are taken in at the next draw. Without a path, write the same episodes first.
+        Episodes that arrived since are taken in at the next draw. Steps of the environments of `add` continue their
+        open episodes. Without a path and without rows in the state, add the same steps first.
 
         Args:
             state: Output of `state_dict`.
@@ -439,29 +457,39 @@ class Replay(Writer):
 
     def _adding(self, observations: Any, values: Mapping[str, Any], n: int, alone: bool) -> GymnasiumSteps:
         """What `add` gives its steps to. Other environments than before begin with new episodes."""
-        steps = self._steps
+        run = self._run
+        steps = run.adding
         if steps is None or (steps.source.lanes, steps.alone) != (n, alone):
-            options = self._run.options
+            options = run.options
             if isinstance(options.samples, Completions) or options.share.count > 1:
                 raise PlanError(
                     "expected whole episodes for samples of completions, and for learners that share a folder, got a "
                     "step; use write(), or record into the folder"
                 )
-            spec = spec_of(observations, values, n, alone) if self._run.is_empty() else self.spec
+            spec = spec_of(observations, values, n, alone) if run.is_empty() else self.spec
             key = 0
             if steps is not None:
                 steps.close()
                 steps.source.close()
-                key, self._sources = self._sources, self._sources + 1
-            self._steps = steps = GymnasiumSteps(self._run.source(spec, key, n), alone)
+                key, run.sources = run.sources, run.sources + 1
+            run.adding = steps = GymnasiumSteps(run.source(spec, key, n), alone)
         return steps
 
     def __record_steps__(self, spec: Spec, lanes: int) -> StepRecording | None:
         """Return what takes the steps of a collector, or None where samples are whole episodes."""
         if isinstance(self._run.options.samples, Completions) or self._run.options.share.count > 1:
             return None
-        self._sources += 1
-        return self._run.source(spec, self._sources - 1, lanes)
+        self._run.sources += 1
+        return self._run.source(spec, self._run.sources - 1, lanes)
+
+
+def _unpickled(options: ReplayOptions, state: Mapping[str, Any], log: DrawLog) -> Replay:
+    replay = Replay.__new__(Replay)
+    run = ReplayRun(options, None, None)
+    run.load_state_dict(state)
+    run.log = log
+    vars(replay)["_run"] = run
+    return replay
 
 
 def run_of(replay: Replay) -> ReplayRun:

@@ -23,6 +23,7 @@ from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import ExpiredRowError, PlanError, StateError
+from penstock.kernels.replay import EPISODE
 from penstock.loading.ticket import Batch, Ticket
 from penstock.loading.why import Why
 from penstock.plan.transform import SampleTransform
@@ -46,7 +47,7 @@ from penstock.replay.samplers import ReplaySampler
 from penstock.replay.samples import ReplaySamples
 from penstock.replay.saved import packed, unpacked
 from penstock.replay.share import EpisodeShare
-from penstock.replay.steps import StepOwner, StepSource
+from penstock.replay.steps import GymnasiumSteps, StepOwner, StepSource
 from penstock.replay.why import why_drawn
 
 VERSION = 2
@@ -81,6 +82,8 @@ class ReplayRun:
         self.options = options
         self.fingerprint = options.fingerprint
         self.drawn = 0  # samples
+        self.sources = 1  # of steps; 0 is the first of `add`
+        self.adding: GymnasiumSteps | None = None
         self.lock = ForkSafeLock()
         self.turns = TurnSignal()
         share = options.share
@@ -279,7 +282,8 @@ class ReplayRun:
             sampler = {name: packed(value) for name, value in contents.drawing.state().items()}
             state: dict[str, Any] = {"version": VERSION, "fingerprint": self.fingerprint, "drawn": self.drawn}
             state |= {"episodes": contents.episodes, "anchors": list(contents.anchors), "expired": contents.expired}
-            state |= {"sampler": sampler, "contents": None}
+            state |= {"sampler": sampler, "contents": self._contents_state(rows)}
+            state["adding"] = None if self.adding is None or state["contents"] is None else self.adding.to_state()
             return state | {"journal": None if self.journal is None else self.journal.size}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -292,7 +296,10 @@ class ReplayRun:
                     "expected the state of a replay with the same capacity, samples, sampler and seed, got another one"
                 )
             episodes, anchors = int(state["episodes"]), (int(state["anchors"][0]), int(state["anchors"][1]))
-            if self.folder is not None:
+            self.adding = None
+            if state["contents"] is not None:
+                self._restore(state["contents"], state["adding"])
+            elif self.folder is not None:
                 for episode in self.folder.begin_again(self.contents, episodes):
                     self.contents.add(episode)
             if (self.contents.episodes, self.anchors) != (episodes, anchors):
@@ -307,6 +314,45 @@ class ReplayRun:
             if self.journal is not None and state["journal"] is not None:
                 self.journal.resume(int(state["journal"]))
                 self._noted = None
+
+    def _contents_state(self, rows: bool) -> dict[str, Any] | None:
+        """What is in memory: None where the episodes of the folder, or those that are written again, say it all.
+
+        Without `rows`, only those of episodes that are not in the folder yet.
+        """
+        store = self.contents.store
+        if store is None or not (rows or (self.folder is not None and self.contents.stepped)):
+            return None
+        live = store.live()
+        kept = live if rows else live[store.table[live, EPISODE] < 0]
+        return {
+            "spec": store.spec.to_json(),
+            "store": store.to_state(self.contents.streams),
+            "own": sorted(self.contents.own),
+            "sources": self.sources,
+            "kept": packed(kept),
+            "rows": {path: packed(values) for path, values in store.rows(kept).items()},
+        }
+
+    def _restore(self, state: Mapping[str, Any], adding: Mapping[str, Any] | None) -> None:
+        """Fill the memory as it was."""
+        contents = self.contents
+        contents.restart()
+        store = contents.begin(Spec.from_json(state["spec"]), 0, np.zeros(0, np.int64))
+        contents.streams = store.restore(state["store"])
+        contents.own, contents.stepped = {int(number) for number in state["own"]}, True
+        kept = unpacked(state["kept"])
+        store.fill(kept, {path: unpacked(values) for path, values in state["rows"].items()})
+        if self.folder is not None:
+            missing = np.setdiff1d(store.live(), kept)
+            self.folder.fill(store, missing, store.arrived)
+        self.sources = int(state["sources"])
+        if adding is not None:
+            key, lanes, alone, spec = adding["source"]
+            self.adding = GymnasiumSteps(self.source(Spec.from_json(spec), int(key), int(lanes)), bool(alone))
+            self.adding.load_state(adding)
+        for key in [key for key in contents.streams if self.adding is None or key != self.adding.source.key]:
+            store.leave(contents.streams.pop(key))
 
     # The journal
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -36,12 +37,12 @@ from penstock.kernels.replay import (
     LANE_CLOSED,
     LANE_ENDED,
     LANE_ENTERED,
+    LANE_NUMBER,
     LANE_PIECE,
     LANE_ROW,
-    LANE_START,
     OFFSET,
+    ROW,
     SLOT,
-    START,
     STEPS,
     TABLE,
     count_steps,
@@ -49,6 +50,7 @@ from penstock.kernels.replay import (
     gather_samples,
 )
 from penstock.replay.samples import SampleLayout
+from penstock.replay.saved import packed, unpacked
 
 PARTS = 32  # segments of a full store
 CACHE_LINE = 64  # bytes
@@ -56,6 +58,7 @@ SHARED = 8 * HUGE  # bytes that small segments share, at most
 LEAST_ROWS = 16  # of a lane
 LEAST_TABLE = 256  # rows, which double
 UNKNOWN = 1 << 62
+WHOLE = -1  # key of the stream of whole episodes
 Rows = Mapping[str, AnyArray]
 
 
@@ -102,6 +105,12 @@ class StepStream:
         """`[lanes]` int64 episodes that ended."""
         return self.state[:, LANE_CLOSED]
 
+    def to_state(self) -> dict[str, Any]:
+        """Return plain values and arrays."""
+        slots = [None if segment is None else segment.slot for segment in (self.segment, self.previous)]
+        numbers = [self.lanes, self.lane_rows, self.fresh, self.used]
+        return {"state": packed(self.state), "segments": slots, "numbers": numbers}
+
 
 def live_range(lengths: IntArray, capacity: int) -> int:
     """Return the number of the oldest episode that has a sample in memory after so many whole episodes."""
@@ -118,6 +127,7 @@ class SegmentStore:
         self.spec = spec
         self.capacity = capacity
         self.arrived = first  # episodes, also episodes that left
+        self._nameless = 0  # episodes without a number of the folder, so far
         self.table = np.zeros((LEAST_TABLE, TABLE), np.int64)
         self.address = np.zeros((len(spec), 8), np.int64)
         # Whole completions are no longer than the capacity.
@@ -153,7 +163,7 @@ class SegmentStore:
     @property
     def nbytes(self) -> int:
         """Bytes of the rows in use, and of the tables of pieces and anchors."""
-        used = np.array([piece for segment in self._by_slot.values() for piece in segment.pieces], np.int64)
+        used = self.live()
         steps = int(self.table[used, STEPS].sum())
         rows = {"step": steps, "boundary": steps + len(used), "episode": len(used)}
         return (
@@ -164,9 +174,9 @@ class SegmentStore:
 
     def stream(self, lanes: int) -> StepStream:
         """Return a new stream of steps of so many environments."""
-        lane_rows = max(-(-self.capacity // (PARTS * lanes)), self._reach + 3, LEAST_ROWS)
+        lane_rows = max(-(-self.capacity // (PARTS * lanes)), 2 * self._reach + 6, LEAST_ROWS)
         state = np.zeros((lanes, LANE), np.int64)
-        state[:, [LANE_PIECE, LANE_ENDED, LANE_START]] = -1
+        state[:, [LANE_PIECE, LANE_ENDED, LANE_NUMBER]] = -1
         return StepStream(lanes, lane_rows, state)
 
     def check(self, episode: Episode) -> None:
@@ -254,24 +264,29 @@ class SegmentStore:
             return slice(row, row + 1)
         return lanes * stream.lane_rows + (stream.row[lanes] + ahead)
 
+    def numbers(self, count: int, known: bool) -> list[int]:
+        """Return the numbers of episodes that begin: below -1 until the folder has given them theirs."""
+        if known:
+            self.arrived += count
+            return list(range(self.arrived - count, self.arrived))
+        self._nameless += count
+        return list(range(-1 - self._nameless, -1 - self._nameless + count))
+
     def number_of(self, stream: StepStream, lane: int) -> int:
-        """Return the number of the last closed episode of a lane, or -1 if it left."""
-        piece, start = stream.state[lane, [LANE_ENDED, LANE_START]].tolist()
-        return int(self.table[piece, EPISODE]) if self.table[piece, START] == start else -1
+        """Return the number of the last closed episode of a lane."""
+        return int(stream.state[lane, LANE_NUMBER])
 
     def rename(self, stream: StepStream, lane: int, number: int) -> None:
         """Give the last closed episode of a lane its number."""
-        piece, start = stream.state[lane, [LANE_ENDED, LANE_START]].tolist()
-        while piece >= 0 and self.table[piece, START] == start:
+        piece, before = stream.state[lane, [LANE_ENDED, LANE_NUMBER]].tolist()
+        while piece >= 0 and self.table[piece, EPISODE] == before:
             self.table[piece, EPISODE] = number
             piece = int(self.table[piece, BEFORE])
 
     def finish(self, stream: StepStream) -> None:
         """End the open episodes of a stream, and let its memory go when its steps have left."""
         self.end(stream, np.flatnonzero(stream.is_open))
-        for segment in (stream.previous, stream.segment):
-            if segment is not None:
-                self._retire(segment)
+        self.leave(stream)
 
     def find(self, anchors: IntArray) -> IntArray:
         """Return the piece and the anchor step of each anchor, `[n, 2]` int64."""
@@ -339,13 +354,16 @@ class SegmentStore:
     def _piece(self, segment: MemorySegment) -> int:
         """A free row of the table, for a piece in a segment."""
         if not self._free:
-            n = len(self.table)
-            self.table = np.concatenate([self.table, np.zeros_like(self.table)])
-            self._free = list(range(2 * n - 1, n - 1, -1))
-            self._grow_values()
+            self._grow_table()
         piece = self._free.pop()
         segment.pieces.append(piece)
         return piece
+
+    def _grow_table(self) -> None:
+        n = len(self.table)
+        self.table = np.concatenate([self.table, np.zeros_like(self.table)])
+        self._free = list(range(2 * n - 1, n - 1, -1))
+        self._grow_values()
 
     def _grow_values(self) -> None:
         """Let the values of episodes have as many rows as the table."""
@@ -380,8 +398,12 @@ class SegmentStore:
             self._slots.append(spare.slot)
         slot = self._slots.pop() if self._slots else self._next_slot
         self._next_slot = max(self._next_slot, slot + 1)
+        return self._segment(slot, rows)
+
+    def _segment(self, slot: int, rows: int) -> MemorySegment:
+        """A segment with new memory."""
         segment = MemorySegment(slot, rows, self._columns(rows))
-        if slot >= self.address.shape[1]:
+        while slot >= self.address.shape[1]:
             self.address = np.concatenate([self.address, np.zeros_like(self.address)], axis=1)
         for number, path in enumerate(self.spec):
             if path in segment.columns:
@@ -422,3 +444,91 @@ class SegmentStore:
             self._rest = paged(shared, shared)
         block, self._rest = self._rest[:size], self._rest[size:]
         return block
+
+    # State
+
+    def live(self) -> IntArray:
+        """Return the pieces in memory, `[n]` int64, in the order of their segments."""
+        return np.array([piece for segment in self._by_slot.values() for piece in segment.pieces], np.int64)
+
+    def rows(self, pieces: IntArray) -> dict[str, AnyArray]:
+        """Return the rows of pieces, one piece after the other."""
+        none = {path: np.zeros((0, *column.shape), column.dtype) for path, column in self.spec.items()}
+        parts = [none, *(self._rows_of(piece) for piece in pieces.tolist())]
+        return {path: np.concatenate([part[path] for part in parts]) for path in self.spec}
+
+    def fill(self, pieces: IntArray, rows: Rows) -> None:
+        """Write what `rows` returned."""
+        done = dict.fromkeys(self.spec, 0)
+        for piece in pieces.tolist():
+            for path, place in self._rows_of(piece).items():
+                place[:] = rows[path][done[path] : done[path] + len(place)]
+                done[path] += len(place)
+
+    def fill_from(self, pieces: IntArray, episode: Episode) -> None:
+        """Write the rows of pieces of an episode."""
+        for piece in pieces.tolist():
+            offset = int(self.table[piece, OFFSET])
+            for path, place in self._rows_of(piece).items():
+                begin = 0 if self.spec[path].align == "episode" else offset
+                place[:] = np.asarray(episode.columns[path])[begin : begin + len(place)]
+
+    def _rows_of(self, piece: int) -> dict[str, AnyArray]:
+        """Views of the rows of a piece."""
+        columns = self._by_slot[int(self.table[piece, SLOT])].columns
+        begin, steps = int(self.table[piece, ROW]), int(self.table[piece, STEPS])
+        places = {path: columns[path][begin : begin + steps] for path in self._aligned["step"]}
+        places |= {path: columns[path][begin : begin + steps + 1] for path in self._aligned["boundary"]}
+        return places | {path: self._values[path][piece : piece + 1] for path in self._aligned["episode"]}
+
+    def to_state(self, streams: Mapping[int, StepStream]) -> dict[str, Any]:
+        """Return everything but the rows, as plain values and arrays."""
+        entries = self._entries[np.arange(*self.anchors) & (len(self._entries) - 1)]
+        segments = [[each.slot, each.rows, each.until, len(each.pieces)] for each in self._by_slot.values()]
+        return {
+            "arrived": [self.arrived, self._nameless],
+            "counters": self._counters.tolist(),
+            "entries": packed(np.diff(entries, axis=0, prepend=0)),
+            "table": packed(self.table[self.live()]),
+            "pieces": packed(self.live()),
+            "segments": segments,
+            "retired": [segment.slot for segment in self._retired],
+            "streams": {str(key): stream.to_state() for key, stream in {**streams, WHOLE: self._whole}.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> dict[int, StepStream]:
+        """Continue from a state of an empty store, and return the streams. The rows are not there yet."""
+        pieces, table = unpacked(state["pieces"]), unpacked(state["table"])
+        while len(self.table) <= pieces.max(initial=0):
+            self._grow_table()
+        self.table[pieces] = table
+        taken = set(pieces.tolist())
+        self._free = [piece for piece in range(len(self.table) - 1, -1, -1) if piece not in taken]
+        self.arrived, self._nameless = (int(number) for number in state["arrived"])
+        self._counters[:] = state["counters"]
+        entries = np.cumsum(unpacked(state["entries"]), axis=0)
+        self._entries = np.zeros((1 << max(8, len(entries).bit_length()), 3), np.int64)
+        self._entries[np.arange(*self.anchors) & (len(self._entries) - 1)] = entries
+        done = 0
+        for slot, rows, until, count in state["segments"]:
+            segment = self._segment(int(slot), int(rows))
+            segment.until = int(until)
+            segment.pieces = pieces[done : done + int(count)].tolist()
+            done += int(count)
+        self._next_slot = max(self._by_slot, default=-1) + 1
+        self._slots = [slot for slot in range(self._next_slot) if slot not in self._by_slot]
+        self._retired = deque(self._by_slot[int(slot)] for slot in state["retired"])
+        streams = {int(key): self._stream_of(each) for key, each in state["streams"].items()}
+        self._whole = streams.pop(WHOLE)
+        return streams
+
+    def _stream_of(self, state: Mapping[str, Any]) -> StepStream:
+        segment, previous = (None if slot is None else self._by_slot[int(slot)] for slot in state["segments"])
+        lanes, lane_rows, fresh, used = (int(number) for number in state["numbers"])
+        return StepStream(lanes, lane_rows, unpacked(state["state"]), segment, previous, fresh, used)
+
+    def leave(self, stream: StepStream) -> None:
+        """No more steps will come, and it is not known whether the open episodes ended: their memory goes later."""
+        for segment in (stream.previous, stream.segment):
+            if segment is not None:
+                self._retire(segment)

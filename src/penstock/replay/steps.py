@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,10 @@ from penstock.errors import ArgumentError, DataError
 from penstock.formats.base.writer import StepRecording
 from penstock.replay.contents import ReplayContents
 from penstock.replay.journal import StepChange
+from penstock.replay.saved import packed, unpacked
 from penstock.replay.segments import Rows, SegmentStore, StepStream
 
+Kind = tuple[np.dtype[Any], tuple[int, ...]]
 MODES = ("NextStep", "SameStep", "Disabled")
 
 
@@ -44,7 +47,7 @@ class StepSource(StepRecording):
     def __init__(self, owner: StepOwner, spec: Spec, key: int, lanes: int) -> None:
         self.owner, self.spec = owner, spec
         self.key, self.lanes = key, lanes
-        self._saved = np.zeros(lanes, np.int64)  # episodes
+        self.saved = np.zeros(lanes, np.int64)  # episodes
 
     @property
     def store(self) -> SegmentStore:
@@ -90,15 +93,15 @@ class StepSource(StepRecording):
             if self.owner.write is None:
                 return self.store.number_of(self.stream, lane)
             number = self.owner.write(episode)
-            self._saved[lane] += 1
+            self.saved[lane] += 1
             # The pieces of an episode that is saved late are not known any more: it keeps no number.
-            known = lane if self._saved[lane] == self.stream.closed[lane] else -1
+            known = lane if self.saved[lane] == self.stream.closed[lane] else -1
             self._apply(StepChange("save", self.key, self.lanes, np.array([known, number])))
             return number
 
     @override
     def drop(self, lane: int) -> None:
-        self._saved[lane] += 1
+        self.saved[lane] += 1
 
     @override
     def close(self) -> None:
@@ -116,22 +119,22 @@ class _OpenEpisode:
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
-        self._rows: dict[str, list[AnyArray]] = {}
+        self.rows: dict[str, list[AnyArray]] = {}
         self.steps = 0
 
     def begin(self, rows: Rows) -> None:
-        self._rows = {path: [] for path in self._spec}
+        self.rows = {path: [] for path in self._spec}
         for path, row in rows.items():
-            self._rows[path].append(row.copy())
+            self.rows[path].append(row.copy())
 
     def add(self, rows: Rows) -> None:
         self.steps += 1
         for path, field in self._spec.items():
             if field.align != "episode":
-                self._rows[path].append(rows[path].copy())
+                self.rows[path].append(rows[path].copy())
 
     def take(self, truncated: bool = False) -> Episode:
-        columns = {path: np.array(rows, self._spec[path].dtype) for path, rows in self._rows.items()}
+        columns = {path: np.array(rows, self._spec[path].dtype) for path, rows in self.rows.items()}
         columns["truncations"][-1] |= truncated
         self.steps = 0
         return Episode(self._spec, columns)
@@ -151,6 +154,7 @@ class GymnasiumSteps:
         self._last: Rows = {}  # the observations of these
         self._given: object = None  # the last next observations
         saves = source.owner.write is not None
+        self._unsaved: deque[tuple[int, Episode]] = deque()
         self._open: list[_OpenEpisode] = [_OpenEpisode(source.spec) for _ in range(n if saves else 0)]
 
     def add(self, observations: Any, following: Any, values: Mapping[str, Any], infos: Any, mode: str) -> None:
@@ -192,15 +196,36 @@ class GymnasiumSteps:
         for lane, episode in enumerate(self._open):
             if episode.steps:
                 self._end(lane)
+        self._save()
 
-    def _rows(self, values: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, AnyArray]:
+    def to_state(self) -> dict[str, Any]:
+        """Return plain values and arrays, for the steps that come next."""
+        opened = [{path: packed(np.array(rows)) for path, rows in each.rows.items()} for each in self._open]
+        return {
+            "source": [self.source.key, self.source.lanes, self.alone, self.source.spec.to_json()],
+            "saved": self.source.saved.tolist(),
+            "resetting": self._resetting.tolist(),
+            "last": {path: packed(rows) for path, rows in self._last.items()},
+            "open": opened,
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state, with a source of the same environments."""
+        self.source.saved = np.array(state["saved"], np.int64)
+        self._resetting = np.array(state["resetting"], np.bool_)
+        self._last = {path: unpacked(rows) for path, rows in state["last"].items()}
+        for episode, rows in zip(self._open, state["open"], strict=True):
+            episode.rows = {path: list(unpacked(values)) for path, values in rows.items()}
+            episode.steps = len(episode.rows.get("rewards", ()))
+
+    def _rows(self, values: Mapping[str, Any], wanted: Mapping[str, Kind]) -> dict[str, AnyArray]:
         if values.keys() != wanted.keys():
             raise DataError(
                 f"expected values of {list(wanted)}, the columns of the replay, got {list(values)}; give further "
                 "columns as extras="
             )
         alone = self.alone
-        return {path: fitted(path, *wanted[path], value, alone) for path, value in values.items()}
+        return {path: fitted(path, wanted[path], value, alone) for path, value in values.items()}
 
     def _begin(self, lanes: IntArray, now: Rows, rows: Rows, same: bool) -> None:
         """Begin episodes where none is open, or where the open one was left by a reset."""
@@ -218,20 +243,30 @@ class GymnasiumSteps:
         first = {path: each[~going] for path, each in now.items()}
         first |= {p: rows[p][~going] for p, field in self.source.spec.items() if field.align == "episode"}
         self.source.begin(lanes[~going], first)
-        for i, lane in enumerate(lanes[~going].tolist() if self._open else []):
-            self._open[lane].begin({path: each[i] for path, each in first.items()})
+        for lane, episode in enumerate(self._open):
+            for i in np.flatnonzero(lanes[~going] == lane).tolist():
+                episode.begin({path: each[i] for path, each in first.items()})
 
     def _end(self, lane: int) -> None:
         self.source.end(lane, False, True)
         if self._open:
-            self.source.save(lane, self._open[lane].take(truncated=True))
+            self._unsaved.append((lane, self._open[lane].take(truncated=True)))
+            self._save()
+
+    def _save(self) -> None:
+        """Save the episodes that ended. One that cannot be written, as on a full disk, comes again at the next call."""
+        while self._unsaved:
+            self.source.save(*self._unsaved[0])
+            self._unsaved.popleft()
 
     def _collect(self, lanes: IntArray, rows: Rows, ended: BoolArray) -> None:
         """Keep the rows of open episodes for the folder, and save those that ended."""
-        for i, lane in enumerate(lanes.tolist()):
-            self._open[lane].add({path: each[i] for path, each in rows.items()})
-            if ended[i]:
-                self.source.save(lane, self._open[lane].take())
+        for lane, episode in enumerate(self._open):
+            for i in np.flatnonzero(lanes == lane).tolist():
+                episode.add({path: each[i] for path, each in rows.items()})
+                if ended[i]:
+                    self._unsaved.append((lane, episode.take()))
+        self._save()
 
     def _with_final(self, after: dict[str, AnyArray], ended: BoolArray, infos: Any) -> dict[str, AnyArray]:
         """The next observations, with the last ones of the episodes that ended in place of those of the resets."""
@@ -244,9 +279,8 @@ class GymnasiumSteps:
         after = {path: each.copy() for path, each in after.items()}
         for lane in np.flatnonzero(ended).tolist():
             for path, value in leaves("observations", _of_lane(finals, lane)).items():
-                after[path][lane] = fitted(
-                    path, self._boundary[path][0], (1, *self._boundary[path][1][1:]), value, True
-                )[0]
+                dtype, shape = self._boundary[path]
+                after[path][lane] = fitted(path, (dtype, (1, *shape[1:])), value, True)[0]
         return after
 
 
@@ -261,8 +295,9 @@ def leaves(path: str, value: Any) -> dict[str, Any]:
     return {name: leaf for key, inner in parts for name, leaf in leaves(f"{path}/{key}", inner).items()}
 
 
-def fitted(path: str, dtype: np.dtype[Any], shape: tuple[int, ...], value: Any, alone: bool) -> AnyArray:
+def fitted(path: str, kind: Kind, value: Any, alone: bool) -> AnyArray:
     """Return the values of environments as an array of the dtype and shape of a column."""
+    dtype, shape = kind
     array: AnyArray = np.asarray(value)
     if alone:
         array = array[None]
