@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock import Episode
 from penstock.core.arrays import IntArray
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.replay.prioritized import sequence_priorities
@@ -251,6 +252,7 @@ def test_uniform_replays_take_no_priorities() -> None:
         replay.update([0], [1.0])
 
 
+PRIORITIES = penstock.replay.PrioritizedSampler(1.0)
 KINDS: list[Any] = [
     penstock.replay.UniformSampler(),
     penstock.replay.RecentSampler(30.0),
@@ -348,3 +350,44 @@ def test_batches_keep_their_memory() -> None:
     before = first["observations"].copy()
     replay.sample(30_000)
     np.testing.assert_array_equal(first["observations"], before)
+
+
+@pytest.mark.parametrize("by", ["task", "episode"])
+def test_strata_are_equally_likely_while_samples_come_and_go(by: str) -> None:
+    replay = penstock.Replay(None, 60, sampler=penstock.replay.StratifiedSampler(by), seed=2)
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        each = episode(number, int(rng.integers(1, 30)))
+        each = Episode(SPEC, {**each.columns, "task": np.array([number % 3], "i4")})
+        replay.write(each)
+        everything = take(replay, np.arange(*run_of(replay).anchors))
+        table = replay.why(replay.sample(120).ticket).table
+        strata = table["episode"] if by == "episode" else table["episode"] % 3
+        present = np.unique(everything["task"]) if by == "task" else np.unique(table["episode"])
+        counts = np.array([(strata == value).sum() for value in present])
+        assert counts.sum() == 120
+        assert np.abs(counts - 120 / len(present)).max() < (2 if 120 % len(present) else 1e-9)
+        sizes = {value: (table["probability"][strata == value] * len(present)) for value in present.tolist()}
+        assert all(np.allclose(each, each[0]) for each in sizes.values())
+    counts = np.bincount(drawn_from(replay, 60_000).anchors - run_of(replay).anchors[0], minlength=60)
+    lines = replay.why(replay.sample(6000).ticket).table
+    chance = dict(zip(lines["anchor"].tolist(), lines["probability"].tolist(), strict=True))
+    np.testing.assert_allclose(counts / 60_000, [chance[a] for a in range(*run_of(replay).anchors)], atol=0.01)
+
+
+@pytest.mark.parametrize("by", ["nothing", "observations"])
+def test_strata_need_a_column_of_whole_numbers(by: str) -> None:
+    replay = filled(penstock.Replay(None, 60, sampler=penstock.replay.StratifiedSampler(by)), [4])
+    with pytest.raises(penstock.errors.SpecError, match="one whole number a step or episode"):
+        replay.sample(1)
+
+
+def test_a_replay_that_begins_with_an_offline_dataset_has_priorities_over_its_rows() -> None:
+    replay = filled(penstock.Replay(None, 1000, sampler=PRIORITIES), [50, 50])
+    for t in range(20):
+        replay.add(
+            np.full(3, 9000 + t, "f4"), 9000 + t, np.full(3, 9001 + t, "f4"), 0.0, False, False, extras={"task": 9}
+        )
+    replay.update(np.arange(120), np.where(np.arange(120) < 100, 3.0, 1.0))
+    offline = np.mean(take(replay, drawn_from(replay, 20_000).anchors)["task"] < 9)
+    assert offline == pytest.approx(300 / 320, abs=0.01)

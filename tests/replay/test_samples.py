@@ -171,3 +171,25 @@ def test_other_columns_are_refused() -> None:
     with pytest.raises(penstock.errors.SpecError, match="expected the columns"):
         replay.write(other)
     assert replay.spec == SPEC
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_a_termination_inside_an_episode_counts_for_nothing_by_choice(n: int) -> None:
+    """A lost life: the sums are those of the same episodes without it."""
+    rng = np.random.default_rng(n)
+    lengths = [1, 4, 9]
+    steps = sum(lengths)
+    ends = np.isin(np.arange(steps), np.cumsum(lengths) - 1)
+    columns = {"rewards": rng.random(steps), "truncations": ends & (np.arange(steps) > 5)}
+    lives = {**columns, "terminations": (rng.random(steps) < 0.5) | (ends & ~columns["truncations"])}
+    lives["terminations"] &= ~columns["truncations"]
+    whole = {**columns, "terminations": ends & ~columns["truncations"]}
+    batches: list[Columns] = []
+    for data, cut in ((lives, False), (whole, False), (whole, True)):
+        replay = penstock.Replay(None, 100, samples=penstock.replay.Transitions(n, 0.5, cut_at_terminations=cut))
+        replay.write_all(penstock.from_arrays(data, lengths))
+        batches.append(take(replay, np.arange(steps)))
+    assert_equal(batches[0], batches[1])
+    for name in batches[2]:
+        np.testing.assert_allclose(batches[0][name], batches[2][name])
+    assert batches[0]["discounts"].shape == (steps,)

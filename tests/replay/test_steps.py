@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 import penstock
 from penstock.core.arrays import AnyArray
+from penstock.recording.memory import MemoryWriter
 from penstock.replay.replay import run_of
 from tests.replay.runs import take
 
@@ -231,6 +233,7 @@ PRIORITIZED = penstock.replay.PrioritizedSampler(1.0)
 SAMPLERS: list[Any] = [
     penstock.replay.UniformSampler(),
     penstock.replay.RecentSampler(30.0),
+    penstock.replay.StratifiedSampler(),
     PRIORITIZED,
     penstock.replay.PrioritizedSampler(kind="rank"),
 ]
@@ -328,3 +331,139 @@ def test_a_folder_has_the_episodes_whose_steps_were_added(tmp_path: Path) -> Non
         assert bool(each.truncations[-1]) == (not wanted[key].closed or wanted[key].ends[-1][1])
     lines = replay.why(replay.sample(64).ticket).table
     assert set(lines["episode"].tolist()) <= set(range(len(stored)))
+
+
+class Counting(gymnasium.Env[Any, Any]):
+    """Observations count the steps of an episode, which ends after `length` of them."""
+
+    observation_space = gymnasium.spaces.Dict({"at": gymnasium.spaces.Box(-1, 1e6, (2,), np.float64)})
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, length: int) -> None:
+        self.length, self.number, self.at = length, 100 * length, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.number, self.at = self.number + 1, 0
+        return {"at": np.array([self.number, 0.0])}, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.at += 1
+        ends = self.at == self.length
+        return {"at": np.array([self.number, float(self.at)])}, float(action), ends and self.length == 3, ends, {}
+
+
+def rows_of(columns: Any, steps: int) -> set[tuple[float, ...]]:
+    names = ("observations/at", "actions", "rewards", "next_observations/at", "terminations", "truncations")
+    flat = np.concatenate([np.asarray(columns[name], np.float64).reshape(steps, -1) for name in names], 1)
+    return set(map(tuple, flat.tolist()))
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled", None])
+def test_collectors_deliver_each_step(mode: str | None, in_folder: bool, tmp_path: Path) -> None:
+    """The rows are those that a recording of the same run has, and are there before the episodes end."""
+    replay = penstock.Replay(tmp_path / "store" if in_folder else None, 10_000)
+    written = MemoryWriter()
+    makers = [lambda length=length: Counting(length) for length in (3, 5, 40)]
+    for target in (replay, written):
+        rng = np.random.default_rng(1)
+        env: Any = Counting(5) if mode is None else gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=mode)
+        with penstock.record(env, target, seed=0, outside="keep") as env:
+            env.reset()
+            for turn in range(30):
+                result = env.step(int(rng.integers(3)) if mode is None else rng.integers(0, 3, 3))
+                ended = np.logical_or(result[2], result[3])
+                if target is replay and turn < 2:
+                    assert len(replay) == (turn + 1) * (1 if mode is None else 3)
+                if mode is None and ended:
+                    env.reset()
+                elif mode == "Disabled" and ended.any():
+                    env.reset(options={"reset_mask": ended})
+    data = penstock.EpisodeDataset(penstock.formats.MemorySource.from_episodes(written.episodes)).transitions()
+    batch = take(replay, np.arange(len(replay)))
+    assert len(replay) == len(data) > 20
+    assert rows_of(batch, len(replay)) == rows_of(data[:], len(data))
+    assert replay.refresh().episodes == len(written.episodes)
+    if in_folder:
+        stored = penstock.open(tmp_path / "store")
+        assert [each.metadata for each in stored] == [each.metadata for each in written.episodes]
+        lines = replay.why(replay.sample(500).ticket).table
+        assert set(lines["episode"].tolist()) == set(range(len(stored)))
+
+
+def test_an_episode_that_is_refused_leaves_its_steps_in_memory_only(tmp_path: Path) -> None:
+    replay = penstock.Replay(tmp_path / "store", 100)
+    counting = Counting(9)
+    env = penstock.record(counting, replay)
+    env.reset()
+    for counting.at in (0, 1, np.nan):
+        env.step(0)
+    with pytest.raises(penstock.errors.DataError, match="expected finite"):
+        env.reset()
+    assert len(replay) == 3
+    with penstock.record(Counting(5), replay) as env:
+        penstock.rollout(env, episodes=2, seed=0)
+    replay.close()
+    assert len(replay) == 13
+    assert [len(each) for each in penstock.open(tmp_path / "store")] == [5, 5]
+
+
+def test_what_add_refuses() -> None:
+    replay = penstock.Replay(None, 100)
+    step = np.zeros((2, 3)), np.zeros(2, np.int64), np.ones((2, 3)), np.zeros(2), np.zeros(2, bool), np.zeros(2, bool)
+    with pytest.raises(penstock.errors.ArgumentError, match=r"envs.metadata\['autoreset_mode'\]"):
+        replay.add(*step)
+    replay.add(*step, autoreset="Disabled")
+    wrong: list[tuple[int, Any, str]] = [
+        (0, np.zeros((2, 4)), "expected observations of shape"),
+        (1, np.array([0.5, 1.0]), "expected actions of int64, got float64"),
+        (1, np.array([2**63, 0], np.uint64), "expected actions of int64"),
+        (2, {"at": np.zeros((2, 3))}, "the columns of the replay"),
+        (4, np.zeros(2), "expected terminations of bool"),
+    ]
+    for place, value, message in wrong:
+        with pytest.raises(penstock.errors.DataError, match=message):
+            replay.add(*(value if i == place else each for i, each in enumerate(step)), autoreset="Disabled")
+    ended = (*step[:4], np.ones(2, bool), step[5])
+    with pytest.raises(penstock.errors.DataError, match=r"infos\['final_obs'\]"):
+        replay.add(*ended, autoreset=gymnasium.vector.AutoresetMode.SAME_STEP)
+    again = step[2]
+    replay.add(np.zeros((2, 3)), *step[1:2], again, *step[3:], autoreset="Disabled")
+    again += 1
+    with pytest.raises(penstock.errors.DataError, match="give copies to add"):
+        replay.add(again, *step[1:], autoreset="Disabled")
+    completions = penstock.Replay(
+        None, 100, samples=penstock.replay.Completions(8), sampler=penstock.replay.GroupSampler(2)
+    )
+    with pytest.raises(penstock.errors.PlanError, match="expected whole episodes"):
+        completions.add(*step, autoreset="Disabled")
+
+
+def test_further_columns_and_episode_values() -> None:
+    data = penstock.from_arrays(
+        {
+            "observations": np.zeros(3),
+            **dict.fromkeys(("actions", "rewards", "log_prob"), np.zeros(2)),
+            **dict.fromkeys(("terminations", "truncations"), np.zeros(2, bool)),
+            "task": np.array([7]),
+        },
+        [2],
+        align={"task": "episode"},
+    )
+    replay = penstock.Replay(None, 100)
+    replay.write(data[0])
+    for t in range(40):
+        replay.add(float(t), 0.0, t + 1.0, 1, False, False, extras={"log_prob": t / 2, "task": 9})
+    batch = take(replay, np.arange(42))
+    assert batch["task"].tolist() == [7] * 2 + [9] * 40
+    assert batch["log_prob"].tolist() == [0, 0, *(t / 2 for t in range(40))]
+    with pytest.raises(penstock.errors.DataError, match="give further columns as extras="):
+        replay.add(40.0, 0.0, 41.0, 1, False, False)
+
+
+def test_the_public_members_are_those_that_a_learner_uses() -> None:
+    wanted = "add batches close load_state_dict refresh sample set_policy_version spec state_dict update why"
+    writer = "update_metadata write write_all write_together"
+    assert [name for name in dir(penstock.Replay) if name[0] != "_"] == sorted(f"{wanted} {writer}".split())
+    replay = penstock.Replay(None, 10)
+    assert [name for name in vars(replay) if name[0] != "_"] == []

@@ -45,7 +45,7 @@ LANE_ROW = 0  # next row of the lane
 LANE_PIECE = 1  # of the open episode, or -1
 LANE_ENTERED = 2  # anchors of the open episode
 LANE_CLOSED = 3  # episodes
-LANE_ENDED, LANE_START = 4, 5  # last piece of the last closed episode, and the number of its first step
+LANE_ENDED, LANE_NUMBER = 4, 5  # last piece of the last closed episode, and its number
 LANE = 6  # number of columns
 
 # Entries of `counters`.
@@ -222,7 +222,7 @@ def _count_steps(
         lane[LANE_ROW] += count
         counters[ARRIVED] += count
         if ended[k]:
-            lane[LANE_ENDED], lane[LANE_START] = last, table[last, START]
+            lane[LANE_ENDED], lane[LANE_NUMBER] = last, table[last, EPISODE]
             lane[LANE_PIECE] = -1
             lane[LANE_ROW] += 1  # the last boundary
             lane[LANE_CLOSED] += 1
@@ -255,8 +255,8 @@ def _gather_samples(
 ) -> None:
     """Copy the rows of samples `places` `[n, 2]` of all `views` to `out`, each view from its byte `offsets` on.
 
-    `address[column, slot]` is where a column begins in a segment; values of episodes are in a table of their own. All views of some samples are copied before the next
-    samples, so that rows that several views have come from the cache.
+    `address[column, slot]` is where a column begins in a segment; values of episodes are in a table of their own. All
+    views of some samples are copied before the next samples, so that rows that several views have come from the cache.
     """
     base, n = np.int64(out.ctypes.data), len(places)
     size = 1

@@ -13,9 +13,9 @@ from penstock.core.columns import Columns, nest
 from penstock.core.narrowing import is_array, is_list, is_mapping, is_tuple
 from penstock.core.ragged import Ragged
 from penstock.errors import PlanError, SpecError, require
-from penstock.loading.arranged import mark_of, through
+from penstock.loading.arranged import BatchDict, mark_of, through
 from penstock.loading.ranks import MeshRows, Ranks, ranks
-from penstock.loading.ticket import Batch, Ticket
+from penstock.loading.ticket import Batch
 
 # A sharding also decides which rows a process loads: the rows of its devices, in the order of the batch. So a global
 # array is the batch of a single process, in the same order, for any order of devices in a mesh. Processes whose devices
@@ -27,7 +27,7 @@ else:
     jax = require("jax", "jax")
 
 
-class JaxArrays(dict[str, Any]):
+class JaxArrays(BatchDict):
     """A batch as nested dicts of JAX arrays, with a `ticket` and the `weight` of the share of this rank.
 
     It is a pytree like a dict. The ticket is not part of the pytree, so a new ticket causes no compilation.
@@ -42,11 +42,6 @@ class JaxArrays(dict[str, Any]):
         >>> JaxArrays({"x": jnp.zeros(2)})["x"].shape
         (2,)
     """
-
-    def __init__(self, tree: Mapping[str, Any] = {}, ticket: Ticket | None = None, weight: float = 1.0) -> None:
-        super().__init__(tree)
-        self.ticket = ticket
-        self.weight = weight
 
 
 def _flattened(batch: JaxArrays) -> tuple[list[tuple[Any, Any]], Hashable]:

@@ -1,4 +1,4 @@
-"""Results of a loader: batches as arrays, tensors, JAX arrays, or the results of a function."""
+"""Outputs of a loader: arrays, tensors, JAX arrays, or the results of a function."""
 
 from __future__ import annotations
 

@@ -13,3 +13,4 @@ from .samplers import RecentSampler as RecentSampler
 from .samplers import UniformSampler as UniformSampler
 from .samples import Transitions as Transitions
 from .status import ReplayStatus as ReplayStatus
+from .stratified import StratifiedSampler as StratifiedSampler

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from penstock.core.arrays import Float32Array, IntArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
-from penstock.errors import DataError, PlanError
+from penstock.errors import DataError, PlanError, SpecError
 from penstock.kernels.replay import EPISODE, START
 from penstock.plan.transform import SampleTransform
 from penstock.replay.completions import Completions
 from penstock.replay.journal import FLAGS, StepChange
 from penstock.replay.reader import SampleReader
-from penstock.replay.samplers import ReplaySampler
-from penstock.replay.samples import ReplaySamples, SampleLayout
+from penstock.replay.samplers import Drawing, ReplaySampler
+from penstock.replay.samples import AnchorRule, ReplaySamples, SampleLayout, SampleOutput
 from penstock.replay.segments import SegmentStore, StepStream
 from penstock.replay.share import EpisodeShare
+from penstock.replay.stratified import StratifiedSampler
 
 
 class ReplayContents:
@@ -46,7 +48,26 @@ class ReplayContents:
         self.expired = 0  # priority updates of samples that had left
         self.store: SegmentStore | None = None
         self.reader: SampleReader | None = None
-        self.drawing = sampler.start(key)
+        self.drawing = self._new_drawing()
+
+    def _new_drawing(self) -> Drawing:
+        drawing = self.sampler.start(self._key)
+        if isinstance(self.sampler, StratifiedSampler):
+            drawing.labels_of = partial(self._labels, self.sampler.by)
+        return drawing
+
+    def _labels(self, by: str, anchors: IntArray) -> IntArray:
+        """Strata of anchors: numbers of their episodes, or values of a column."""
+        store = self.store
+        if store is None:
+            return np.zeros(0, np.int64)
+        if by == "episode":
+            return store.table[store.find(anchors)[:, 0], EPISODE]
+        column = store.spec.get(by)
+        if column is None or column.shape or column.dtype.kind not in "bui" or column.align == "boundary":
+            raise SpecError(f"expected a column of one whole number a step or episode to draw by, got {by!r}: {column}")
+        output = SampleOutput(by, by, column.align, 0, 1, squeeze=True)
+        return SampleReader(SampleLayout(AnchorRule(), (output,)), store.spec)(store, anchors)[by].astype(np.int64)
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -70,7 +91,7 @@ class ReplayContents:
 
     def restart(self) -> None:
         """Begin a new drawing, for a store that is filled again."""
-        self.drawing = self.sampler.start(self._key)
+        self.drawing = self._new_drawing()
         self.streams.clear()
         self.stepped = False
 
@@ -119,16 +140,14 @@ class ReplayContents:
             store.step(stream, change.which, change.rows, change.flags)
         elif change.kind == "begin":
             count = len(change.which)
-            store.begin(
-                stream, change.which, change.rows, [store.arrived + i if numbered else -1 for i in range(count)]
-            )
-            store.arrived += count if numbered else 0
+            store.begin(stream, change.which, change.rows, store.numbers(count, numbered))
         elif change.kind == "end":
             store.end(stream, change.which, dict(zip(FLAGS, change.flags.tolist(), strict=True)))
         elif change.kind == "save":
             lane, number = change.which.tolist()
             self.own.add(number)
             if lane >= 0:
+                self.arrive()  # with the number that its episode had so far
                 store.rename(stream, lane, number)
         else:
             store.finish(self.streams.pop(change.source))
@@ -170,7 +189,7 @@ class ReplayContents:
             places = self.store.find(anchors[here])
             rows = self.store.table[places[:, 0]]
             steps = self.store.lengths(places[:, 0])
-            columns[:, here] = rows[:, EPISODE], places[:, 1], rows[:, START] + places[:, 1], steps
+            columns[:, here] = np.maximum(rows[:, EPISODE], -1), places[:, 1], rows[:, START] + places[:, 1], steps
         return dict(zip(("episode", "step", "row", "steps"), columns, strict=True))
 
     @property

@@ -38,26 +38,27 @@ from penstock.replay.steps import GymnasiumSteps, autoreset_of, leaves, spec_of
 class Replay(Writer):
     """Train while collecting: a dataset that grows while a learner draws batches from it.
 
-    A replay has the last `capacity` steps of a run, in whole episodes. The oldest episodes leave in segments of a 32nd
-    of the capacity. Steps, episodes and samples have numbers that never change. Each frame is stored once: next
-    observations, sequences and stacks of frames are read as ranges of rows, and never cross the end of an episode.
+    A replay has the samples of the last `capacity` steps of a run. A sample arrives with the step that completes it,
+    and leaves when `capacity` more steps have arrived. Steps, episodes and samples have numbers that never change. Each
+    frame is stored once: next observations, sequences and stacks of frames are read as ranges of rows, and never cross
+    the end of an episode.
 
-    Episodes arrive in two ways. With a path, any number of collectors, in any process, append to the column store there
-    (`Collector(env, path, mode="append")`), and the replay copies new episodes into memory at the next draw. The folder
-    is a dataset that keeps all episodes. Without a path, episodes are in memory only. In both cases a replay is itself
-    a `Writer`, so `Collector(env, replay)`, `VectorCollector` and `Recorder` record into it. An episode arrives when it
-    ends.
+    Steps arrive in three ways. `add` takes a step of an environment, or of each of a vector of them. A replay is also a
+    `Writer`, so `Collector(env, replay)`, `VectorCollector` and `Recorder` record into it, and deliver each step,
+    unless they record infos or extras. With a path, any number of collectors, in any process, append to the column
+    store there (`Collector(env, path, mode="append")`), and the replay copies new episodes into memory at the next
+    draw. The folder is a dataset that keeps all episodes: those whose steps came one by one are saved when they end.
 
     A batch is a function of the seed, the number of its first draw, and the arrivals and priorities before it. A
     journal of these repeats a run bit for bit. Reading and writing are safe from several threads.
 
     Args:
         store: Folder of a column store, which may be missing until a collector creates it. None: memory only.
-        capacity: Most steps in memory, at least one sample.
+        capacity: Steps whose samples are in memory, at least as many as a sample has.
         samples: Definition of a sample: `Transitions`, `Windows` for sequences, or `Completions` of a language model.
             The default is `Transitions()`: single steps with their next observations.
-        sampler: `UniformSampler`, `RecentSampler`, `PrioritizedSampler`, or `GroupSampler` for `Completions`. The
-            default is `UniformSampler()`.
+        sampler: `UniformSampler`, `RecentSampler`, `StratifiedSampler`, `PrioritizedSampler`, or `GroupSampler` for
+            `Completions`. The default is `UniformSampler()`.
         ratio: Samples for each step that arrives, and the fewest steps to start with. The default is None: no limit.
         seed: 0 to 2^64 - 1. The default is 0.
         index: Number of this learner among the learners of one folder, such as its rank. The default is 0.
@@ -252,7 +253,7 @@ class Replay(Writer):
         Raises:
             ArgumentError: It is no episode.
             SpecError: The columns differ, or have rows of different lengths.
-            DataError: The episode is longer than the capacity or `Completions.max_length`.
+            DataError: A completion is longer than the capacity or `Completions.max_length`.
             PlanError: The learner did not draw in time, see `SampleRatio`.
             StateError: The replay repeats a journal.
             OSError: The disk is full.
@@ -271,7 +272,7 @@ class Replay(Writer):
         Raises:
             ArgumentError: One is no episode.
             SpecError: The columns of one differ, or have rows of different lengths.
-            DataError: One is longer than the capacity or `Completions.max_length`.
+            DataError: A completion is longer than the capacity or `Completions.max_length`.
             PlanError: The learner did not draw in time, see `SampleRatio`.
             StateError: The replay repeats a journal.
             OSError: The disk is full.
@@ -371,7 +372,7 @@ class Replay(Writer):
                 occurs several times, the last one counts.
 
         Returns:
-            How many of the samples had left the store. Their priorities are ignored, and counted in `expired`.
+            How many of the samples had left the store. Their priorities are ignored. `refresh` counts them.
 
         Raises:
             DataError: A priority is NaN, infinite or negative, or the number of priorities is wrong.

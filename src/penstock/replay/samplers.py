@@ -38,6 +38,7 @@ class Drawing(ABC):
     def __init__(self, key: np.uint64) -> None:
         self.key = key
         self.lo = self.hi = 0  # anchors that can be drawn
+        self.labels_of: Callable[[IntArray], IntArray] = np.zeros_like  # strata of anchors, see `StratifiedSampler`
 
     def arrive(self, lo: int, hi: int) -> None:
         """Note that the store has other anchors now."""
@@ -88,7 +89,9 @@ class Drawing(ABC):
 
 
 class ReplaySampler(ABC):
-    """How samples are chosen: `UniformSampler`, `RecentSampler`, `PrioritizedSampler` or `GroupSampler`."""
+    """How samples are chosen: `UniformSampler`, `RecentSampler`, `StratifiedSampler`, `PrioritizedSampler` or
+    `GroupSampler`.
+    """
 
     @abstractmethod
     def start(self, key: np.uint64) -> Drawing:

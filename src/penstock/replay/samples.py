@@ -51,8 +51,12 @@ class Transitions(ReplaySamples):
     last observation of the episode. `discounts` is the factor for the value of the next observation: `gamma` to the
     number of steps, or 0 after a termination. A truncated episode keeps its factor, because its value continues.
 
+    Steps of an episode that is still recorded are samples too. There the sum ends with the last recorded step, and
+    `next_observations` is the observation after it: a shorter sum that bootstraps, and neither flag is set.
+
     A termination inside an episode, such as a lost life, ends the sum too, as in `n_step_returns`. `discounts` is 0
-    there, and `next_observations` has no meaning. `terminations` and `truncations` are of the last step of the sum.
+    there, and `next_observations` has no meaning. With `cut_at_terminations=False`, it counts for nothing: only the
+    last step of an episode terminates. `terminations` and `truncations` are of the last step of the sum.
     Sums are float32, or float64 where the stored rewards are float64 or integers of 32 or 64 bits.
 
     With `stack > 1`, observations are stacks `[n, stack, ...]` of the last frames, oldest first. At the start of an
@@ -62,6 +66,7 @@ class Transitions(ReplaySamples):
         n_step: Number of steps to sum rewards over, at least 1. The default is 1.
         gamma: Discount factor of one step, 0 to 1. The default is 0.99.
         stack: Number of observations in a stack, at least 1. The default is 1.
+        cut_at_terminations: Whether a termination inside an episode ends a sum. The default is True.
 
     Raises:
         PlanError: A number is out of range.
@@ -89,6 +94,7 @@ class Transitions(ReplaySamples):
     n_step: int = 1
     gamma: float = 0.99
     stack: int = 1
+    cut_at_terminations: bool = True
 
     def __post_init__(self) -> None:
         require_int(self, "n_step", 1)
@@ -121,11 +127,26 @@ class Transitions(ReplaySamples):
                 ]
             else:
                 outputs.append(SampleOutput(path, path, "boundary", 0, 1, squeeze=True, end=1))
-        if self.n_step == 1:
+        if self.n_step == 1 and self.cut_at_terminations:
             return SampleLayout(AnchorRule(), tuple(outputs))
         require_summable(spec, self.n_step)
-        outputs.append(SampleOutput(REAL, "rewards", "step", 0, self.n_step, pad=MASK))
-        return SampleLayout(AnchorRule(), tuple(outputs), NStepSums(self.n_step, self.gamma).summed)
+        rows = self.n_step + (not self.cut_at_terminations)
+        outputs.append(SampleOutput(REAL, "rewards", "step", 0, rows, pad=MASK))
+        sums = NStepSums(self.n_step, self.gamma).summed
+        return SampleLayout(AnchorRule(), tuple(outputs), sums if self.cut_at_terminations else self._uncut)
+
+    def _uncut(self, flat: Arrays) -> Arrays:
+        """The sums, of which only the last step of an episode can terminate: one after which there is no other."""
+        going = flat[REAL]
+        flat[REAL] = real = going[:, : self.n_step]
+        last = real.sum(1) - 1
+        each = np.arange(len(last))
+        for name in SUMMED:
+            flat[name] = flat[name].reshape(real.shape + flat[name].shape[1 + (self.n_step > 1) :])
+        ended = flat["terminations"][each, last] & ~going[each, last + 1]
+        flat["terminations"] = np.zeros_like(flat["terminations"])
+        flat["terminations"][each, last] = ended
+        return NStepSums(self.n_step, self.gamma).summed(flat)
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,12 @@ from penstock.kernels.replay import (
     LANE_CLOSED,
     LANE_ENDED,
     LANE_ENTERED,
+    LANE_NUMBER,
     LANE_PIECE,
     LANE_ROW,
-    LANE_START,
     OFFSET,
     ROW,
     SLOT,
-    START,
     STEPS,
     TABLE,
     count_steps,
@@ -128,6 +127,7 @@ class SegmentStore:
         self.spec = spec
         self.capacity = capacity
         self.arrived = first  # episodes, also episodes that left
+        self._nameless = 0  # episodes without a number of the folder, so far
         self.table = np.zeros((LEAST_TABLE, TABLE), np.int64)
         self.address = np.zeros((len(spec), 8), np.int64)
         # Whole completions are no longer than the capacity.
@@ -176,7 +176,7 @@ class SegmentStore:
         """Return a new stream of steps of so many environments."""
         lane_rows = max(-(-self.capacity // (PARTS * lanes)), 2 * self._reach + 6, LEAST_ROWS)
         state = np.zeros((lanes, LANE), np.int64)
-        state[:, [LANE_PIECE, LANE_ENDED, LANE_START]] = -1
+        state[:, [LANE_PIECE, LANE_ENDED, LANE_NUMBER]] = -1
         return StepStream(lanes, lane_rows, state)
 
     def check(self, episode: Episode) -> None:
@@ -264,15 +264,22 @@ class SegmentStore:
             return slice(row, row + 1)
         return lanes * stream.lane_rows + (stream.row[lanes] + ahead)
 
+    def numbers(self, count: int, known: bool) -> list[int]:
+        """Return the numbers of episodes that begin: below -1 until the folder has given them theirs."""
+        if known:
+            self.arrived += count
+            return list(range(self.arrived - count, self.arrived))
+        self._nameless += count
+        return list(range(-1 - self._nameless, -1 - self._nameless + count))
+
     def number_of(self, stream: StepStream, lane: int) -> int:
-        """Return the number of the last closed episode of a lane, or -1 if it left."""
-        piece, start = stream.state[lane, [LANE_ENDED, LANE_START]].tolist()
-        return int(self.table[piece, EPISODE]) if self.table[piece, START] == start else -1
+        """Return the number of the last closed episode of a lane."""
+        return int(stream.state[lane, LANE_NUMBER])
 
     def rename(self, stream: StepStream, lane: int, number: int) -> None:
         """Give the last closed episode of a lane its number."""
-        piece, start = stream.state[lane, [LANE_ENDED, LANE_START]].tolist()
-        while piece >= 0 and self.table[piece, START] == start:
+        piece, before = stream.state[lane, [LANE_ENDED, LANE_NUMBER]].tolist()
+        while piece >= 0 and self.table[piece, EPISODE] == before:
             self.table[piece, EPISODE] = number
             piece = int(self.table[piece, BEFORE])
 
@@ -479,7 +486,7 @@ class SegmentStore:
         entries = self._entries[np.arange(*self.anchors) & (len(self._entries) - 1)]
         segments = [[each.slot, each.rows, each.until, len(each.pieces)] for each in self._by_slot.values()]
         return {
-            "arrived": self.arrived,
+            "arrived": [self.arrived, self._nameless],
             "counters": self._counters.tolist(),
             "entries": packed(np.diff(entries, axis=0, prepend=0)),
             "table": packed(self.table[self.live()]),
@@ -497,7 +504,7 @@ class SegmentStore:
         self.table[pieces] = table
         taken = set(pieces.tolist())
         self._free = [piece for piece in range(len(self.table) - 1, -1, -1) if piece not in taken]
-        self.arrived = int(state["arrived"])
+        self.arrived, self._nameless = (int(number) for number in state["arrived"])
         self._counters[:] = state["counters"]
         entries = np.cumsum(unpacked(state["entries"]), axis=0)
         self._entries = np.zeros((1 << max(8, len(entries).bit_length()), 3), np.int64)

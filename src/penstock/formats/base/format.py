@@ -34,7 +34,7 @@ from penstock.formats.base.signatures import (
     likely_formats,
 )
 from penstock.formats.base.source import Source
-from penstock.formats.base.writer import PartStart, Target, Writer
+from penstock.formats.base.writer import PartStart, PartWriter, Target, Writer
 from penstock.locations.mirror import MIRRORS
 
 set_remote_files(MIRRORS)  # so that every process that reads data can read mirrors
@@ -271,7 +271,7 @@ class Format(ABC):
     ) -> Writer:
         """Create a part of a new dataset, for `join_parts`. Several processes write parts at the same time.
 
-        The default is `create`, and `Writer.begin_at`.
+        The default is `create`, and `PartWriter.begin_at`. Of other writers, joining numbers the episodes.
 
         Args:
             path: Folder of the part, which must not exist. Its last name is the one of the dataset.
@@ -287,7 +287,8 @@ class Format(ABC):
             raise DataError(refusal)
         writer = self.create(path, spec, metadata, **options)
         try:
-            writer.begin_at(start)
+            if isinstance(writer, PartWriter):
+                writer.begin_at(start)
         except BaseException:
             writer.close()
             raise

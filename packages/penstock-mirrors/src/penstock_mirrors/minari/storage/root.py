@@ -10,9 +10,8 @@ from typing import Any
 
 from penstock.errors import DataError
 from penstock.formats.minari import ids, metadata
+from penstock.formats.minari.ids import DATA, NAMESPACE_FILE, ensure_namespace, namespace_file
 
-NAMESPACE_FILE = "namespace_metadata.json"
-DATA = "data"
 DEPTH = 32  # of namespaces in namespaces; also what ends a loop of links
 
 
@@ -50,7 +49,7 @@ def _directories(path: Path) -> list[Path]:
 
 
 def delete_dataset(dataset_id: str, base: Path | None = None) -> None:
-    """Remove a dataset and all its files. Raises `DataError`, `UnsafeDataError` or `FileNotFoundError`."""
+    """Remove a dataset and all its files."""
     path = ids.directory(dataset_id, base)
     if not (path / DATA).is_dir():
         raise FileNotFoundError(f"no dataset {dataset_id} at {path}")
@@ -75,8 +74,8 @@ def _namespace_directories(path: Path, depth: int) -> Iterator[Path]:
 
 
 def namespace_metadata(namespace: str, base: Path | None = None) -> dict[str, Any]:
-    """Metadata of a namespace. Raises `DataError` if it does not exist, `FormatError` for bad JSON."""
-    path = _namespace_file(namespace, base)
+    """Metadata of a namespace."""
+    path = namespace_file(namespace, base)
     if not path.is_file():
         raise DataError(f"expected a namespace that exists, got {namespace!r}, which {path.parent} is not")
     return metadata.read_json(path) or {}
@@ -84,24 +83,15 @@ def namespace_metadata(namespace: str, base: Path | None = None) -> dict[str, An
 
 def write_namespace(namespace: str, entries: Mapping[str, Any], base: Path | None = None) -> None:
     """Create a namespace, or replace its metadata, atomically; parents that are not namespaces become empty ones."""
-    path = _namespace_file(namespace, base)
+    path = namespace_file(namespace, base)
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata.write_json(path, entries)
     ensure_namespace(namespace, base)
 
 
-def ensure_namespace(namespace: str | None, base: Path | None = None) -> None:
-    """Make a namespace and its parents exist, without metadata where they have none."""
-    for parent in ids.hierarchy(namespace):
-        path = _namespace_file(parent, base)
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            metadata.write_json(path, {})
-
-
 def delete_namespace(namespace: str, base: Path | None = None) -> None:
-    """Remove an empty namespace. Raises `DataError` if it does not exist or holds anything."""
-    path = _namespace_file(namespace, base)
+    """Remove an empty namespace."""
+    path = namespace_file(namespace, base)
     if not path.is_file():
         raise DataError(f"expected a namespace that exists, got {namespace!r}")
     rest = sorted(set(os.listdir(path.parent)) - {NAMESPACE_FILE})
@@ -109,8 +99,3 @@ def delete_namespace(namespace: str, base: Path | None = None) -> None:
         raise DataError(f"Namespace {namespace!r} is not empty: it has {rest}; delete these first")
     path.unlink()
     path.parent.rmdir()
-
-
-def _namespace_file(namespace: str, base: Path | None) -> Path:
-    # Only the whole name has to follow the grammar; a parent of one character is a directory like any other.
-    return ids.inside(namespace, base) / NAMESPACE_FILE

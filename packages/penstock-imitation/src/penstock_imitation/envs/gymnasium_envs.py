@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from penstock.core.spaces import Box, Discrete, Space
-from penstock.envs.benchmark import Benchmark, Context
-from penstock.envs.config import EnvConfig
-from penstock.envs.factory import Factory, image_space
 from penstock.errors import DataError, require
+from penstock_imitation.envs.benchmark import Benchmark, Context
+from penstock_imitation.envs.config import EnvConfig
+from penstock_imitation.envs.factory import Factory, image_space
 
 if TYPE_CHECKING:
     import gymnasium
@@ -54,7 +54,7 @@ class Gymnasium(Benchmark):
         return tuple(CLASSIC)
 
     def spaces(self, config: EnvConfig) -> tuple[Space, Space]:
-        """Those of classic control. Raises `DataError` for other ids, and for keys that contradict each other."""
+        """Those of classic control."""
         _check(config)
         if config.task_name not in CLASSIC:
             raise DataError(
@@ -81,7 +81,7 @@ class Gymnasium(Benchmark):
             ) from None
         if config.gymnasium_pixels and env_spec.id in CLASSIC:
             require("pygame", "classic")
-        return Factory("penstock.envs.gymnasium_build:build", config)
+        return Factory("penstock_imitation.envs.gymnasium_build:build", config)
 
 
 def _check(config: EnvConfig) -> None:

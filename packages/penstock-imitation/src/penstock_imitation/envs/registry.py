@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.containers.pickle import ColorSpace
 from penstock.core.spaces import Space
-from penstock.envs.benchmark import Benchmark
-from penstock.envs.built import built_spaces
-from penstock.envs.config import EnvConfig
-from penstock.errors import DataError, suggestion
+from penstock.errors import DataError, require, suggestion
+from penstock_imitation.envs.benchmark import Benchmark
+from penstock_imitation.envs.config import EnvConfig
+
+if TYPE_CHECKING:
+    import gymnasium
 
 GROUP = "penstock.benchmarks"
 
 # name -> module:class; a module is imported when its benchmark is asked for
 _SHIPPED = {
-    "gymnasium": "penstock.envs.gymnasium_envs:Gymnasium",
-    "toy": "penstock.envs.toy:Toy",
+    "gymnasium": "penstock_imitation.envs.gymnasium_envs:Gymnasium",
+    "toy": "penstock_imitation.envs.toy:Toy",
 }
 _registered: dict[str, Benchmark] = {}
 
@@ -38,7 +40,7 @@ def register(benchmark: Benchmark) -> None:
         DataError: The name is taken, or it is no `Benchmark`.
 
     Example:
-        >>> from penstock.envs.toy import Toy
+        >>> from penstock_imitation.envs.toy import Toy
         >>> class Mine(Toy):
         ...     name = "mine"
         >>> register(Mine())
@@ -65,7 +67,7 @@ def unregister(name: str) -> None:
         DataError: No benchmark of that name was registered.
 
     Example:
-        >>> from penstock.envs.toy import Toy
+        >>> from penstock_imitation.envs.toy import Toy
         >>> class Mine(Toy):
         ...     name = "mine"
         >>> register(Mine())
@@ -119,10 +121,7 @@ def named(name: str) -> Benchmark:
 
 
 def resolve(env_cfg: EnvConfig | Mapping[str, Any]) -> tuple[Benchmark, EnvConfig]:
-    """The benchmark that a configuration names, and the configuration, which may be a plain mapping of its keys.
-
-    Raises `DataError` for an unknown benchmark, key or option (`benchmark_options`) of the benchmark.
-    """
+    """The benchmark that a configuration names, and the configuration, which may be a plain mapping of its keys."""
     config = env_cfg if isinstance(env_cfg, EnvConfig) else EnvConfig.from_mapping(env_cfg)
     benchmark = named(config.benchmark_name)
     for option in config.benchmark_options:
@@ -157,7 +156,7 @@ def spaces_of(env_cfg: EnvConfig | Mapping[str, Any], *, build: bool = False) ->
     """
     benchmark, config = resolve(env_cfg)
     if build and config.task_name not in benchmark.tasks():
-        return built_spaces(benchmark.factory(config))
+        return _built_spaces(benchmark.factory(config))
     return benchmark.spaces(config)
 
 
@@ -176,6 +175,16 @@ def color_space_of(env_cfg: EnvConfig | Mapping[str, Any]) -> ColorSpace:
     """
     benchmark, config = resolve(env_cfg)
     return benchmark.color_space(config)
+
+
+def _built_spaces(factory: Callable[[], gymnasium.Env[Any, Any]]) -> tuple[Space, Space]:
+    """The spaces of the environment that `factory` builds; it is closed again."""
+    convert = require("penstock.recording.spaces", "gymnasium").from_gymnasium
+    env = factory()
+    try:
+        return convert(env.observation_space), convert(env.action_space)
+    finally:
+        env.close()
 
 
 @cache

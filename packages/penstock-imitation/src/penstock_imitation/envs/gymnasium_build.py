@@ -10,10 +10,10 @@ import numpy as np
 from gymnasium.wrappers import AddRenderObservation
 
 from penstock.core.arrays import ImageArray
-from penstock.envs.area import shrink
-from penstock.envs.config import EnvConfig
-from penstock.envs.wrappers import ChannelsFirst, FrameStack
 from penstock.errors import DataError
+from penstock_imitation.envs.area import shrink
+from penstock_imitation.envs.config import EnvConfig
+from penstock_imitation.envs.wrappers import ChannelsFirst, FrameStack
 
 Env = gymnasium.Env[Any, Any]
 
@@ -37,10 +37,7 @@ def _pictures(name: str, size: int | None) -> Env:
 
 
 class Scaled(gymnasium.ObservationWrapper[ImageArray, Any, ImageArray]):
-    """Images `[height, width, 3]` become `[3, size, size]`: each pixel is the mean of the area it covers.
-
-    Raises `DataError` for a size that is not smaller than the images.
-    """
+    """Images `[height, width, 3]` become `[3, size, size]`: each pixel is the mean of the area it covers."""
 
     def __init__(self, env: Env, size: int) -> None:
         super().__init__(env)

@@ -10,12 +10,12 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from penstock.envs.benchmark import Benchmark
-from penstock.envs.built import plain_space
-from penstock.envs.config import EnvConfig, VecEnvOptions
-from penstock.envs.registry import resolve
-from penstock.envs.wrappers import FirstSeed
 from penstock.errors import DataError, SpecError, require
+from penstock.recording.spaces import from_gymnasium
+from penstock_imitation.envs.benchmark import Benchmark
+from penstock_imitation.envs.config import EnvConfig, VecEnvOptions
+from penstock_imitation.envs.registry import resolve
+from penstock_imitation.envs.wrappers import FirstSeed
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
@@ -206,7 +206,7 @@ def _checked(envs: Any, benchmark: Benchmark, config: EnvConfig, *spaces: gymnas
     if config.task_name not in benchmark.tasks():
         return envs
     for kind, known, space in zip(("observation", "action"), benchmark.spaces(config), spaces, strict=True):
-        if plain_space(space) != known:
+        if from_gymnasium(space) != known:
             envs.close()
             raise SpecError(
                 f"expected the {kind} space {known} of {benchmark.name} {config.task_name!r}, got {space}; is "

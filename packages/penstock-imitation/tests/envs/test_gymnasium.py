@@ -10,11 +10,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-from penstock.envs import EnvConfig, VecEnvOptions, load_vec_env, named, spaces_of
-from penstock.envs.area import shrink
-from penstock.envs.gymnasium_envs import CLASSIC
 from penstock.errors import DataError, MissingExtraError
 from penstock.recording.spaces import from_gymnasium
+from penstock_imitation.envs import EnvConfig, VecEnvOptions, load_vec_env, named, spaces_of
+from penstock_imitation.envs.area import shrink
+from penstock_imitation.envs.gymnasium_envs import CLASSIC
 
 
 def gym(task, **keys):
@@ -120,7 +120,7 @@ def test_the_extra_for_pictures_is_named(monkeypatch) -> None:
 def test_the_video_driver_is_set_only_where_it_is_not(given, expected) -> None:
     script = """
 import os
-from penstock.envs import EnvConfig, named
+from penstock_imitation.envs import EnvConfig, named
 config = {"benchmark_name": "gymnasium", "task_name": "CartPole-v1"}
 named("gymnasium").factory(EnvConfig.from_mapping(config))()
 before = os.environ.get("SDL_VIDEODRIVER")

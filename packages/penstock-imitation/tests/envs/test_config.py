@@ -16,11 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.containers.pickle import loads
-from penstock.envs import Config, EnvConfig, EnvDataConfig, VecEnvOptions, demo_paths, find_processed, processed_dir
-from penstock.envs.updates import update
 from penstock.errors import DataError, FormatError
+from penstock_imitation.envs import (
+    Config,
+    EnvConfig,
+    EnvDataConfig,
+    VecEnvOptions,
+    demo_paths,
+    find_processed,
+    processed_dir,
+)
+from penstock_imitation.envs.section import update
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "ilr" / "pickles"
+GOLDEN = Path(__file__).parents[4] / "tests" / "golden" / "ilr" / "pickles"
 PARTS = (EnvConfig, VecEnvOptions, EnvDataConfig)
 
 DEFAULTS = {
@@ -333,7 +341,7 @@ def test_demonstrations_in_a_home_and_unknown_ones(tmp_path, monkeypatch) -> Non
 EXPERIMENT = """
 import json
 
-from penstock.envs.config import Config
+from penstock_imitation.envs.config import Config
 from penstock_imitation.envs.sacred import ingredients
 from sacred import Experiment
 

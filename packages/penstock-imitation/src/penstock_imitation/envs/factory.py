@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.core.spaces import Box
-from penstock.envs.config import EnvConfig
+from penstock_imitation.envs.config import EnvConfig
 
 if TYPE_CHECKING:
     import gymnasium
@@ -27,7 +27,7 @@ class Factory:
         config: Benchmark, task and preprocessing.
 
     Example:
-        >>> build = Factory("penstock.envs.toy_env:build", EnvConfig(benchmark_name="toy", task_name="reach"))
+        >>> build = Factory("penstock_imitation.envs.toy_env:build", EnvConfig(benchmark_name="toy", task_name="reach"))
         >>> build().reset(seed=0)[0].shape
         (3, 32, 32)
     """

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, cast
 
-from penstock.envs.section import Check, Section, key
 from penstock.errors import DataError
+from penstock_imitation.envs.section import Check, Section, key
 
 
 def _is_text(value: Any) -> bool:

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from penstock.envs import EnvConfig, expert, named, spaces_of
-from penstock.envs.toy import TASKS
-from penstock.envs.toy_env import ToyEnv
-from penstock.envs.toy_scene import CORAL, FLOORS, GOLD, TEAL, WHITE, Shape, draw, find
-from penstock.envs.wrappers import ChannelsFirst, FrameStack
 from penstock.errors import DataError, SpecError
 from penstock.recording.rollout import rollout
 from penstock.recording.spaces import from_gymnasium
+from penstock_imitation.envs import EnvConfig, expert, named, spaces_of
+from penstock_imitation.envs.toy import TASKS
+from penstock_imitation.envs.toy_env import ToyEnv
+from penstock_imitation.envs.toy_scene import CORAL, FLOORS, GOLD, TEAL, WHITE, Shape, draw, find
+from penstock_imitation.envs.wrappers import ChannelsFirst, FrameStack
 
 
 def trace(task, seed, steps=60):

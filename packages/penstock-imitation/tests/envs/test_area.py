@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.envs.area import box_mean, gray, shrink
+from penstock_imitation.envs.area import box_mean, gray, shrink
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "envs" / "opencv.npz"
+GOLDEN = Path(__file__).parents[4] / "tests" / "golden" / "envs" / "opencv.npz"
 
 
 @pytest.mark.parametrize("height", [210, 214, 250])

@@ -9,19 +9,16 @@ import numpy as np
 
 from penstock.core.arrays import ImageArray
 from penstock.core.spaces import Box, Discrete
-from penstock.envs import toy
-from penstock.envs.config import EnvConfig
-from penstock.envs.toy_scene import CORAL, FLOORS, GOLD, TEAL, WHITE, Point, Shape, draw
-from penstock.envs.wrappers import FrameStack
+from penstock_imitation.envs import toy
+from penstock_imitation.envs.config import EnvConfig
+from penstock_imitation.envs.toy_scene import CORAL, FLOORS, GOLD, TEAL, WHITE, Point, Shape, draw
+from penstock_imitation.envs.wrappers import FrameStack
 
 Step = tuple[ImageArray, float, bool, bool, dict[str, Any]]
 
 
 class ToyEnv(gymnasium.Env[ImageArray, Any]):
-    """One task of the benchmark `toy`; a seed decides all of it. `render` draws the same scene larger.
-
-    Raises `DataError` for an unknown task.
-    """
+    """One task of the benchmark `toy`; a seed decides all of it. `render` draws the same scene larger."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (Gymnasium's type)
 

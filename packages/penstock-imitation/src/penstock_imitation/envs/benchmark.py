@@ -12,7 +12,7 @@ from penstock.core.spaces import Space
 if TYPE_CHECKING:
     import gymnasium
 
-    from penstock.envs.config import EnvConfig
+    from penstock_imitation.envs.config import EnvConfig
 
 Context = Literal["fork", "spawn", "forkserver"]
 
@@ -24,7 +24,7 @@ class Benchmark(ABC):
     survive a fork. `options` are the keys of `EnvConfig.benchmark_options` that it takes; any other is refused.
 
     Example:
-        >>> from penstock.envs import named
+        >>> from penstock_imitation.envs import named
         >>> benchmark = named("toy")
         >>> isinstance(benchmark, Benchmark), "reach" in benchmark.tasks()
         (True, True)

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-import pickletools
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from penstock.containers.gunzip import MAGIC, GzipError, begins, gunzip
 from penstock.core.order import natural
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.remote import open_file
 from penstock.formats.base.account import LeftOut, unused_files
+from penstock.formats.demos.imitation import HEAD
 
 MAX_BYTES = 8 << 30  # of one file, unpacked
-HEAD = 1 << 12  # bytes that are looked at to recognise a file
 LOOKS = 8  # files of a folder that are looked at to recognise it
-_SILENT = frozenset({"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "MARK"})
 
 
 def files_of(path: Path | Sequence[Path], suffix: str) -> list[Path]:
     """The file at `path`; or the files of the folder whose names end with `suffix`, in natural order; or the given
-    files. Raises `OSError`."""
+    files.
+    """
     if not isinstance(path, Path):
         return list(path)
     if not path.is_dir():
@@ -33,7 +30,7 @@ def files_of(path: Path | Sequence[Path], suffix: str) -> list[Path]:
 
 
 def some_files(path: Path | Sequence[Path], suffix: str) -> list[Path]:
-    """`files_of`. Raises `FormatError` if there is none."""
+    """`files_of`."""
     files = files_of(path, suffix)
     if not files:
         raise FormatError(f"expected a file, or a folder with files *{suffix}, found none", path=path)
@@ -70,29 +67,10 @@ def _head(path: Path, size: int, *, gzipped: bool) -> bytes:
         return b""
 
 
-def opening(head: bytes, count: int) -> list[Any]:
-    """The first `count` values and opcodes of a pickle: text as it is, other opcodes by their names; opcodes that add
-    nothing are passed over. Nothing is executed.
-    """
-    opened: list[Any] = []
-    if not head.startswith(b"\x80"):  # older protocols are text, and pickletools warns of other text that it tries
-        return opened
-    try:
-        for opcode, argument, _ in islice(pickletools.genops(head), 8 * count):
-            if opcode.name not in _SILENT:
-                opened.append(argument if "UNICODE" in opcode.name else opcode.name)
-            if len(opened) == count:
-                break
-    except (ValueError, UnicodeDecodeError, OverflowError, MemoryError):
-        return opened
-    return opened
-
-
 def unpacked(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """All bytes of a file, unpacked if it is a gzip.
 
-    Raises `FormatError` for a damaged or truncated gzip, `UnsafeDataError` for more than `max_bytes`. Memory: the file
-    and, for a moment, twice what comes out of it. Bytes after the gzip are ignored.
+    Memory: the file and, for a moment, twice what comes out of it. Bytes after the gzip are ignored.
     """
     with open_file(path) as file:
         if file.read(2) != MAGIC and os.fstat(file.fileno()).st_size > max_bytes:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 from penstock.core.frozen import set_fields
-from penstock.envs.updates import plain, update
 from penstock.errors import DataError, FormatError, require, suggestion
 from penstock.files import write_atomic
 
@@ -59,10 +58,7 @@ class Section:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """From a plain mapping of some or all keys; the rest has its defaults. Sacred's `__doc__` is left out.
-
-        Raises `DataError` for an unknown key (with the one that was probably meant) or a value of the wrong kind.
-        """
+        """From a plain mapping of some or all keys; the rest has its defaults. Sacred's `__doc__` is left out."""
         given = {name: value for name, value in cls._mapping(mapping).items() if name != IGNORED}
         for name in given:
             if name not in cls.key_names():
@@ -74,16 +70,12 @@ class Section:
         return {name: plain(getattr(self, name)) for name in self.key_names()}
 
     def updated(self, mapping: Mapping[str, Any]) -> Self:
-        """A new one with the values of `mapping`, merged by `update`. Raises what `from_mapping` raises."""
+        """A new one with the values of `mapping`, merged by `update`."""
         return self.from_mapping(update(self.to_mapping(), self._mapping(mapping)))
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str]) -> Self:
-        """From a YAML file of some or all keys (an empty file: all defaults).
-
-        Raises what `from_mapping` raises, `FormatError` for a file that is no YAML mapping or has a key twice, and
-        `MissingExtraError` without the extra `config`.
-        """
+        """From a YAML file of some or all keys (an empty file: all defaults)."""
         value = _load_yaml(Path(path).read_text("utf-8"), path)
         if value is not None and not isinstance(value, Mapping):
             raise FormatError(f"expected a mapping of keys to values, got {type(value).__name__}", path=path)
@@ -93,7 +85,7 @@ class Section:
             raise DataError(f"{error} - in {os.fspath(path)}") from None
 
     def to_yaml(self, path: str | os.PathLike[str]) -> None:
-        """Write all keys to a YAML file, in order. Raises `MissingExtraError` without the extra `config`."""
+        """Write all keys to a YAML file, in order."""
         text = require("yaml", "config").safe_dump(self.to_mapping(), sort_keys=False, allow_unicode=True)
         write_atomic(path, text.encode())
 
@@ -102,8 +94,7 @@ class Section:
         """From the command line: `key=value`, in a free-form table `key.name=value`; later ones win.
 
         A value is read as JSON if it is JSON, as YAML (extra `config`) if it starts like a YAML list, table or quoted
-        text, and is text else. `base`, or the defaults, has the rest. Raises `DataError` for an argument without `=`,
-        and what `from_mapping` raises.
+        text, and is text else. `base`, or the defaults, has the rest.
         """
         start = cls() if base is None else base
         for arg in args:
@@ -171,3 +162,39 @@ def _load_yaml(text: str, source: object) -> Any:
         return yaml.load(text, Loader=Strict)
     except yaml.YAMLError as error:
         raise FormatError(f"expected YAML: {error}", path=source) from error
+
+
+def update(defaults: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two configurations: where both have a mapping, their keys are merged, else `config` wins.
+
+    Lists are replaced as a whole, None replaces earlier values, and new keys are added (the dataclasses check which
+    keys exist). Neither argument is changed, and the result shares nothing with them.
+
+    Args:
+        defaults: Mapping with the default values.
+        config: Mapping with the values that win.
+
+    Returns:
+        The merged configuration.
+
+    Example:
+        >>> update({"a": {"x": 1, "y": 2}, "b": [1, 2]}, {"a": {"y": 3}, "b": [4]})
+        {'a': {'x': 1, 'y': 3}, 'b': [4]}
+    """
+    merged: dict[str, Any] = plain(defaults)
+    for key, value in config.items():
+        before = merged.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            merged[key] = update(cast("Mapping[str, Any]", before), cast("Mapping[str, Any]", value))
+        else:
+            merged[key] = plain(value)
+    return merged
+
+
+def plain(value: Any) -> Any:
+    """A copy in which all mappings are dicts, and all lists and tuples lists; other values are taken as they are."""
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in cast("list[Any]", value)]
+    return value

@@ -10,15 +10,14 @@ from .factory import image_space as image_space
 from .paths import demo_paths as demo_paths
 from .paths import find_processed as find_processed
 from .paths import processed_dir as processed_dir
-from .recovery import recover as recover
 from .registry import available as available
 from .registry import color_space_of as color_space_of
 from .registry import named as named
 from .registry import register as register
 from .registry import spaces_of as spaces_of
 from .registry import unregister as unregister
+from .section import update as update
 from .toy import expert as expert
-from .updates import update as update
 from .vector import env_seed as env_seed
 from .vector import final_observations as final_observations
 from .vector import load_vec_env as load_vec_env

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.envs.config import EnvConfig, EnvDataConfig
-from penstock.envs.registry import named
 from penstock.errors import DataError, suggestion
+from penstock_imitation.envs.config import EnvConfig, EnvDataConfig
+from penstock_imitation.envs.registry import named
 
 _DEMO = "-Demo-v0"  # how MAGICAL's names end; configurations may leave it out
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock import envs
 from penstock.core.spaces import Box, Discrete
-from penstock.envs import (
+from penstock.errors import DataError
+from penstock_imitation import envs
+from penstock_imitation.envs import (
     Benchmark,
     EnvConfig,
     available,
@@ -25,7 +26,6 @@ from penstock.envs import (
     spaces_of,
     unregister,
 )
-from penstock.errors import DataError
 from tests.test_architecture import exported
 
 SHIPPED = ("gymnasium", "toy")
@@ -74,7 +74,7 @@ def test_spaces_and_colours_of_every_known_task(name) -> None:
 def test_nothing_is_built_and_nothing_heavy_imported() -> None:
     script = """
 import json, sys
-from penstock.envs import available, color_space_of, named, spaces_of
+from penstock_imitation.envs import available, color_space_of, named, spaces_of
 for name in available():
     for task in named(name).tasks()[:2]:
         config = {"benchmark_name": name, "task_name": task}

@@ -14,10 +14,7 @@ Start = Literal["zero", "repeat"]
 
 
 class ChannelsFirst(gymnasium.ObservationWrapper[AnyArray, Any, AnyArray]):
-    """Images `[height, width, channels]` become `[channels, height, width]`, in memory too.
-
-    Raises `SpecError` for observations that are no such images.
-    """
+    """Images `[height, width, channels]` become `[channels, height, width]`, in memory too."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -35,8 +32,6 @@ class FrameStack(gymnasium.Wrapper[AnyArray, Any, AnyArray, Any]):
 
     What stands before the first frame of an episode: black with `start="zero"`, as Stable-Baselines3 does it, or the
     first frame again with `start="repeat"`, as MAGICAL and Gymnasium do. Each observation is a new array.
-
-    Raises `SpecError` for observations that are no images, or `n` below 1.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], n: int, *, start: Start) -> None:

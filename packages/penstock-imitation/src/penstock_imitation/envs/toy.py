@@ -10,11 +10,11 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, ByteArray, Float32Array, FloatArray, IntArray
 from penstock.core.spaces import Box, Discrete, Space
-from penstock.envs.benchmark import Benchmark, Context
-from penstock.envs.config import EnvConfig
-from penstock.envs.factory import Factory, image_space
-from penstock.envs.toy_scene import CORAL, GOLD, TEAL, WHITE, find
 from penstock.errors import DataError, require, suggestion
+from penstock_imitation.envs.benchmark import Benchmark, Context
+from penstock_imitation.envs.config import EnvConfig
+from penstock_imitation.envs.factory import Factory, image_space
+from penstock_imitation.envs.toy_scene import CORAL, GOLD, TEAL, WHITE, find
 
 if TYPE_CHECKING:
     import gymnasium
@@ -67,18 +67,18 @@ class Toy(Benchmark):
         return tuple(TASKS)
 
     def spaces(self, config: EnvConfig) -> tuple[Space, Space]:
-        """Pictures, and what the task takes. Raises `DataError` for an unknown task."""
+        """Pictures, and what the task takes."""
         return image_space(3 * config.toy_frame_stack, SIZE, SIZE), task(config.task_name).actions
 
     def factory(self, config: EnvConfig) -> Callable[[], gymnasium.Env[Any, Any]]:
         """Raises `DataError` for an unknown task, `MissingExtraError` without Gymnasium."""
         task(config.task_name)
         require("gymnasium", "gymnasium")
-        return Factory("penstock.envs.toy_env:build", config)
+        return Factory("penstock_imitation.envs.toy_env:build", config)
 
 
 def task(name: str) -> ToyTask:
-    """The task of that name. Raises `DataError` for an unknown one."""
+    """The task of that name."""
     if name not in TASKS:
         raise DataError(f"unknown task {name!r} of the benchmark 'toy'{suggestion(name, TASKS)}; there are {[*TASKS]}")
     return TASKS[name]
@@ -101,7 +101,7 @@ def expert(name: str) -> Expert:
 
     Example:
         >>> import gymnasium
-        >>> from penstock.envs.toy_env import ToyEnv
+        >>> from penstock_imitation.envs.toy_env import ToyEnv
         >>> from penstock.recording.rollout import rollout
         >>> rollout(ToyEnv("reach"), expert("reach"), episodes=3, seed=0).returns[0] > 0.5
         True

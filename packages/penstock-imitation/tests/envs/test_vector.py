@@ -10,16 +10,25 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from penstock.core.spaces import Discrete
-from penstock.envs import EnvConfig, VecEnvOptions, env_seed, expert, final_observations, load_vec_env, named, spaces_of
-from penstock.envs.registry import register, unregister
-from penstock.envs.toy import Toy
-from penstock.envs.toy_env import ToyEnv
-from penstock.envs.vector import Monitored, Seeded
 from penstock.errors import DataError, MissingExtraError, SpecError
 from penstock.recording.memory import MemoryWriter
 from penstock.recording.rollout import rollout_vector
 from penstock.recording.spaces import from_gymnasium
 from penstock.recording.vector import VectorCollector
+from penstock_imitation.envs import (
+    EnvConfig,
+    VecEnvOptions,
+    env_seed,
+    expert,
+    final_observations,
+    load_vec_env,
+    named,
+    spaces_of,
+)
+from penstock_imitation.envs.registry import register, unregister
+from penstock_imitation.envs.toy import Toy
+from penstock_imitation.envs.toy_env import ToyEnv
+from penstock_imitation.envs.vector import Monitored, Seeded
 
 MODES = ("next_step", "same_step", "disabled")
 HERE = VecEnvOptions(venv_parallel=False, n_envs=3)
