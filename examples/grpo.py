@@ -134,7 +134,8 @@ def main() -> None:
     parser.add_argument("--out", help="file to draw the curve to, such as curve.png")
     out = parser.parse_args().out
     curve, replay = train(updates=300)
-    print(f"mean reward {curve[0]:.2f} before, {curve[-1]:.2f} after {len(curve)} updates; dropped {replay.refresh().dropped}")
+    dropped = replay.refresh().dropped
+    print(f"mean reward {curve[0]:.2f} before, {curve[-1]:.2f} after {len(curve)} updates; dropped {dropped}")
     if out:
         import matplotlib.pyplot as plt
 
