@@ -92,11 +92,12 @@ class Texts:
         begin = self.row * width + before - before[first]
         inside = np.arange(len(values)) - np.repeat(before, lengths)
         place = np.repeat(begin, lengths) + inside
-        number = np.arange(len(self.row)) - first + 1
-        tokens, segments, positions = (
-            np.zeros(self.n * width, dtype) for dtype in (self.tokens.dtype, np.int32, np.int32)
-        )
-        tokens[place], segments[place], positions[place] = values, np.repeat(number, lengths), inside
+        tokens = np.zeros(self.n * width, self.tokens.dtype)
+        segments = np.zeros(self.n * width, np.int32)
+        positions = np.zeros(self.n * width, np.int32)
+        tokens[place] = values
+        segments[place] = np.repeat(np.arange(len(self.row)) - first + 1, lengths)
+        positions[place] = inside
         shape = self.n, width
         return tokens.reshape(shape), segments.reshape(shape), positions.reshape(shape)
 
