@@ -78,7 +78,7 @@ class PendingCompletion:
     turn_rewards: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
 
     def episode(self) -> Episode:
-        """Return the columns of the finished completion. Its reward is at the last token, added to the rewards of turns.
+        """Return the columns of the finished completion. Its reward is added at the last token.
 
         A token that no policy sampled has the version of the sampled token before it, or of the first one.
         """
@@ -252,9 +252,7 @@ class CompletionRecorder:
                 "give sampled=False, or a mask, for tokens that no policy sampled"
             )
         if (version is None) == any(mask):
-            raise ArgumentError(
-                f"expected a version with sampled tokens alone, got {version} for key {key}"
-            )
+            raise ArgumentError(f"expected a version with sampled tokens alone, got {version} for key {key}")
         if not np.isfinite(reward):
             raise DataError(f"expected a finite reward, got {reward} for key {key}")
         if reward and not tokens:
