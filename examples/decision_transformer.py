@@ -44,7 +44,7 @@ def record(path: str, episodes: int) -> None:
 def samples(path: str) -> penstock.MapDataset:
     """Windows that end at each step of an episode, padded at its start."""
     data = penstock.open(path).with_column("returns_to_go", penstock.columns.returns_to_go())
-    windows = data.windows(CONTEXT, past=CONTEXT - 1, pad="zero").with_row_numbers(episode=None)
+    windows = data.windows(CONTEXT, past=CONTEXT - 1, pad="zero").with_row_numbers(episode=None, padding=0)
     return windows.select_columns("returns_to_go", "observations", "actions").shuffle(seed=0)
 
 
@@ -63,7 +63,7 @@ class DecisionTransformer(nn.Module):
         """Scores of the actions, `[n, CONTEXT, 2]`."""
         returns = self.returns(batch["returns_to_go"][..., None] / STEPS)
         tokens = torch.stack((returns, self.observations(batch["observations"]), self.actions(batch["actions"])), 2)
-        tokens = (tokens + self.time(batch["timesteps"].clamp(min=0))[:, :, None]).flatten(1, 2)
+        tokens = (tokens + self.time(batch["timesteps"])[:, :, None]).flatten(1, 2)
         n = tokens.shape[1]
         later = torch.ones(n, n).triu(1).bool()
         padding = ~batch["mask"].repeat_interleave(3, 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,7 @@ def train(policy: Policy, windows: penstock.MapDataset, updates: int) -> list[fl
     torch.set_num_threads(1)  # the fastest for networks this small
     optimizer, losses = torch.optim.Adam(policy.parameters(), lr=1e-3), list[float]()
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
-    for batch in windows.shuffle(seed=0).with_epoch_length(256 * updates).loader(batch_size=256, output="torch"):
+    for batch in islice(windows.shuffle(seed=0).repeat().loader(batch_size=256, output="torch"), updates):
         loss = policy.loss(batch)
         optimizer.zero_grad()
         loss.backward()

@@ -1,9 +1,12 @@
-"""A tiny language model learns to sort digits by GRPO: groups of completions, stale ones dropped, packed rows.
+"""A tiny language model learns by GRPO to sort digits, and to ask a tool for their sum.
 
     python examples/grpo.py [--out curve.png]
 
-A prompt is some digits and a sign, such as `3 1 2 >`. The reward is the share of the sorted digits `1 2 3 .` at their
-place. Four tokens are sampled between two updates, so most completions are continued by a newer policy.
+A prompt is some digits and the sign of a task, such as `3 1 2 >`. The reward is the share of the sorted digits
+`1 2 3 .` at their place. The other task, `3 1 2 +`, wants the last digit of the sum: `6 .`. A model that says `?` gets
+the digit from a tool, and a small reward for the call; then it has to repeat the digit. Groups are stale after four
+updates, tasks take turns, and short completions share rows. Four tokens are sampled between two updates, so most
+completions are continued by a newer policy.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from torch import nn
 
 import penstock
 
-BEGIN, END, TOKENS = 10, 11, 12  # digits are 0 to 9
+SORT, END, CALL, SUM, TOKENS = 10, 11, 12, 13, 14  # `>`, `.`, `?` and `+`; digits are 0 to 9
+CALLED = 0.2  # reward of the turn that calls the tool
 GROUP, PROMPTS, DIGITS, WIDTH, ROW = 8, 16, 4, 64, 32
 
 
@@ -39,10 +43,16 @@ class Policy(nn.Module):
         return torch.log_softmax(self.head(out), -1)
 
 
+def tool(prompt: list[int]) -> int:
+    """What the tool answers: the last digit of the sum."""
+    return sum(prompt[:-1]) % 10
+
+
 def reward(prompt: list[int], tokens: list[int]) -> float:
-    """Share of places with the right token; the end counts as one."""
-    wanted = [*sorted(prompt[:-1]), END]
-    return float(np.mean([i < len(tokens) and tokens[i] == token for i, token in enumerate(wanted)]))
+    """Share of places with the right token; the end counts as one. A call of the tool and its answer do not count."""
+    wanted = [tool(prompt), END] if prompt[-1] == SUM else [*sorted(prompt[:-1]), END]
+    said = tokens[2:] if tokens[:1] == [CALL] else tokens
+    return float(np.mean([i < len(said) and said[i] == token for i, token in enumerate(wanted)]))
 
 
 def sample(policy: Policy, recorder: penstock.replay.CompletionRecorder, version: int, steps: int) -> list[float]:
@@ -65,8 +75,11 @@ def sample(policy: Policy, recorder: penstock.replay.CompletionRecorder, version
         for one, token, score in zip(
             pending, chosen[:, 0].tolist(), scores.gather(1, chosen)[:, 0].tolist(), strict=True
         ):
-            recorder.extend(one.key, [token], [score], version)
-            if token == END or len(one.tokens) == DIGITS + 2:
+            called = token == CALL and one.prompt[-1] == SUM and not one.tokens
+            recorder.extend(one.key, [token], [score], version, reward=CALLED if called else 0.0)
+            if token == CALL:
+                recorder.extend(one.key, [tool(one.prompt)], sampled=False)
+            if token == END or len(one.tokens) >= DIGITS + 2:
                 rewards.append(reward(one.prompt, one.tokens))
                 recorder.finish(one.key, rewards[-1], truncated=token != END)
     return rewards
@@ -91,7 +104,7 @@ def train(updates: int, seed: int = 0) -> tuple[list[float], penstock.Replay]:
     torch.manual_seed(seed)
     rng, policy = np.random.default_rng(seed), Policy()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
-    sampler = penstock.replay.GroupSampler(GROUP, max_staleness=4, drop_equal_rewards=True)
+    sampler = penstock.replay.GroupSampler(GROUP, max_staleness=4, drop_equal_rewards=True, balance_tasks=True)
     replay = penstock.Replay(
         None, 100_000, samples=penstock.replay.Completions(ROW, pack=True), sampler=sampler, seed=seed
     )
@@ -100,7 +113,9 @@ def train(updates: int, seed: int = 0) -> tuple[list[float], penstock.Replay]:
     rewards: list[float] = []
     while len(curve) < updates:
         while len(recorder) < PROMPTS:
-            recorder.add_prompt([*rng.integers(0, 10, rng.integers(2, DIGITS + 1)).tolist(), BEGIN])
+            task = int(rng.integers(2))
+            digits = rng.integers(0, 10, rng.integers(2, DIGITS + 1)).tolist()
+            recorder.add_prompt([*digits, (SORT, SUM)[task]], task=task)
         rewards += sample(policy, recorder, len(curve), steps=4)
         if not replay.refresh().may_sample(GROUP * PROMPTS // 2):
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import runpy
 import signal
 import subprocess
@@ -178,6 +179,21 @@ def test_a_mix_of_four_robots_is_killed_and_resumed(tmp_path: Path, monkeypatch:
     assert (resumed["losses"], resumed["counts"]) == (losses, counts)
     assert counts == [100 * share for share in script["SHARES"].values()]
     assert all(torch.equal(resumed["policy"][name], value) for name, value in policy.state_dict().items())
+
+
+def test_embeddings_of_pictures_are_added_to_a_lerobot_dataset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, path = Path(__file__).parent / "golden" / "lerobot" / "v3_video", str(EXAMPLES / "embed.py")
+    monkeypatch.setattr(sys, "argv", [path, str(data), str(tmp_path / "out")])
+    state = torch.random.get_rng_state()
+    runpy.run_path(path, run_name="__main__")
+    assert torch.equal(state, torch.random.get_rng_state())
+    said = capsys.readouterr().out
+    assert said == "4 episodes, 109 steps, lerobot\na batch: (32, 64)\nequal to the network: True\n"
+    info = json.loads((tmp_path / "out/meta/info.json").read_text())
+    assert info["features"]["observation.embedding"]["shape"] == [64]
+    assert not any("images" in name for name in info["features"])
 
 
 def test_a_policy_that_is_better_than_its_data(tmp_path: Path) -> None:

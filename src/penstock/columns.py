@@ -14,6 +14,7 @@ from penstock.data.returns import (
     steps_to_end,
     timesteps,
 )
+from penstock.data.role_mask import role_mask
 from penstock.data.statistics import ColumnStatistics, Statistics
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "n_step_returns",
     "progress",
     "returns_to_go",
+    "role_mask",
     "steps_to_end",
     "timesteps",
 ]

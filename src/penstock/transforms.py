@@ -8,6 +8,7 @@ from penstock.data.flatten import FlattenObservations
 from penstock.data.lengths import read_lengths
 from penstock.data.measure import measure
 from penstock.data.normalize import Normalize
+from penstock.data.texts import FillInTheMiddle, RandomPrefix, SpanCorruption
 from penstock.plan.batched import Batches
 from penstock.plan.delta_timestamps import DeltaTimestamps
 from penstock.plan.epoch_length import EpochLength
@@ -32,6 +33,7 @@ __all__ = [
     "ColorJitter",
     "DeltaTimestamps",
     "EpochLength",
+    "FillInTheMiddle",
     "FlattenObservations",
     "GaussianNoise",
     "Goals",
@@ -39,6 +41,7 @@ __all__ = [
     "Pack",
     "Pairs",
     "RandomCrop",
+    "RandomPrefix",
     "RandomShift",
     "Repeat",
     "RowNumbers",
@@ -46,6 +49,7 @@ __all__ = [
     "Sequences",
     "Shard",
     "Shuffle",
+    "SpanCorruption",
     "Split",
     "Steps",
     "Weighted",

@@ -92,7 +92,7 @@ def test_the_runner_may_have_resources(inputs: Inputs, tmp_path: Path, small_par
 def test_what_other_processes_cannot_import_or_open_is_refused(inputs: Inputs, tmp_path: Path) -> None:
     data, memory = open_recording(inputs), penstock.from_arrays({"rewards": np.ones(3)}, lengths=[3])
     for fn in (lambda episode: {"x": 1}, mapping.Changed()):
-        with pytest.raises(DataError, match=r"function or class of a module.*file of its own"):
+        with pytest.raises(DataError, match=r"function or class of a module.*separate file"):
             data.map_episodes(fn, version=1).write(tmp_path / "out", jobs=2)
     with pytest.raises(DataError, match=r"other processes can open: one of penstock\.open"):
         memory.map_episodes(mapping.doubled, column="x").write(tmp_path / "out", jobs=2)
@@ -149,6 +149,23 @@ def test_formats_that_number_episodes_in_advance_need_all_of_them(
         every = data.map_episodes(mapping.doubled, column="double")
         every.write(tmp_path / f"{name}-parts", format=name, options=options, runner="threads", jobs=0)
         assert len(penstock.open(tmp_path / f"{name}-parts")) == 60
+
+
+def test_a_conversion_may_be_in_parts_too(inputs: Inputs, tmp_path: Path, cache: Path, small_parts: None) -> None:
+    """Chosen episodes, in their order, also through a cache of decoded columns."""
+    order = [7, 3, 3, 59]
+    data = open_recording(inputs)[order]
+    penstock.convert(data, tmp_path / "alone")
+    for number, source in enumerate((data, data.cached("front"))):
+        penstock.convert(source, tmp_path / f"parts{number}", runner="threads")
+        assert values_of(tmp_path / f"parts{number}") == values_of(tmp_path / "alone")
+    penstock.convert(inputs.recording, tmp_path / "whole", runner="threads", rename={"rewards": "r"})
+    assert "r" in penstock.open(tmp_path / "whole").spec
+    some = penstock.open([inputs.recording, inputs.copy])
+    with pytest.raises(DataError, match="expected one path, URL or pattern to open, got a list"):
+        penstock.convert(some, tmp_path / "both", runner="threads")
+    with pytest.raises(ArgumentError, match="expected parts without overwrite"):
+        penstock.convert(data, tmp_path / "both", jobs=1, allow_empty=True)
 
 
 class Stopped(BaseException):

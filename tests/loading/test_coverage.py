@@ -26,7 +26,7 @@ def cut_out() -> Any:
     data = episodes()
     curation = Curation.of(data.source)
     curation[3] = EpisodeMarks(excluded_spans=[(2, 4)])
-    return data.curated(curation)
+    return data.apply(curation)
 
 
 CASES: dict[str, tuple[Callable[[], MapDataset], dict[str, int]]] = {

@@ -19,12 +19,14 @@ def dataset(seed: int, n: int = 23) -> penstock.MapDataset:
 @pytest.mark.parametrize("output", ["numpy", "torch"])
 def test_an_endless_loader_goes_on_and_resumes(seed: int, output: str) -> None:
     data, size = dataset(seed), 4 + seed
-    wanted = np.concatenate([batch["x"] for _, batch in zip(range(9), data.repeat(9).loader(23), strict=True)])
-    loader = data.repeat().loader(size, output=output)
+    wanted = np.concatenate(
+        [batch["x"] for _, batch in zip(range(9), data.repeat(9).loader(23, threads=0), strict=True)]
+    )
+    loader = data.repeat().loader(size, output=output, prefetch=8)
     batches = [np.asarray(batch["x"]) for batch in islice(loader, 20)]
     assert {len(batch) for batch in batches} == {size}
     np.testing.assert_array_equal(np.concatenate(batches), wanted[: 20 * size])
-    resumed = data.repeat().loader(3, output=output)
+    resumed = data.repeat().loader(3, output=output, prefetch=8)
     resumed.load_state_dict(loader.state_dict())
     later = np.concatenate([np.asarray(batch["x"]) for batch in islice(resumed, 10)])
     np.testing.assert_array_equal(later, wanted[20 * size : 20 * size + 30])
@@ -48,8 +50,8 @@ def test_a_dataset_without_end_has_one_epoch_and_no_length() -> None:
 
 
 def test_ranks_share_batches_without_end() -> None:
-    parts = [islice(dataset(1).repeat().loader(6, rank=rank, world=2), 12) for rank in range(2)]
-    whole = islice(dataset(1).repeat().loader(6, rank=0, world=1), 12)
+    parts = [islice(dataset(1).repeat().loader(6, rank=rank, world=2, prefetch=8), 12) for rank in range(2)]
+    whole = islice(dataset(1).repeat().loader(6, rank=0, world=1, prefetch=8), 12)
     for one, two, both in zip(*parts, whole, strict=True):
         assert [*one["x"], *two["x"]] == both["x"].tolist()
 

@@ -12,11 +12,13 @@ import torch
 import penstock
 from penstock.core.columns import Columns
 from penstock.errors import SpecError
-from penstock.loading.layouts_packs import PACKS, maxtext, megatron, torchtitan, transformers, transformers_mask, trl
+from penstock.loading.layout import LAYOUTS
+from penstock.loading.layouts_packs import maxtext, megatron, torchtitan, transformers, transformers_mask, trl
 from penstock.loading.ticket import Batch
 
 WORDS, WIDTH = 31, 12
 TEXTS = 23
+PACKS = ("transformers", "transformers_mask", "trl", "torchtitan", "megatron", "maxtext")
 
 
 class Attention(torch.nn.Module):
@@ -198,7 +200,8 @@ def test_a_split_text_has_no_loss_at_the_start_of_its_parts() -> None:
 def test_a_layout_changes_neither_order_nor_state_nor_tickets() -> None:
     data, _, _ = texts(4)
     rows = data.sequences().pack(64, seed=0).shuffle(seed=1)
-    for name, (arrange, _) in PACKS.items():
+    for name in PACKS:
+        arrange = LAYOUTS[name].arrange
         plain, loader = rows.loader(batch_size=2), rows.loader(batch_size=2, output="torch", layout=name)
         batches, laid = iter(plain), iter(loader)
         for _ in range(3):
@@ -235,6 +238,6 @@ def equal(tensors: Any, arrays: Any) -> bool:
     ],
 )
 def test_wrong_batches_are_refused(columns: dict[str, Any], message: str) -> None:
-    for arrange, _ in PACKS.values():
+    for name in PACKS:
         with pytest.raises(SpecError, match=message):
-            arrange(Batch.of(Columns(columns), None))
+            LAYOUTS[name].arrange(Batch.of(Columns(columns), None))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import gymnasium
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import penstock
 from penstock.errors import SpecError
 from penstock.transforms import FlattenObservations
 
+RL_LAYOUTS = ["sb3", "d3rlpy", "corl", "torchrl", "tianshou"]
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 OBSERVATIONS = {
     "vectors": BOX,
@@ -84,8 +87,7 @@ def equal(ours, theirs):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("actions", ACTIONS)
-@pytest.mark.parametrize("observations", OBSERVATIONS)
+@pytest.mark.parametrize(("observations", "actions"), list(zip(OBSERVATIONS, cycle(ACTIONS), strict=False)))
 def test_sb3_is_what_its_buffer_gives(tmp_path, observations, actions):
     kind = DictReplayBuffer if observations == "dict" else ReplayBuffer
     data, buffer = played(tmp_path, OBSERVATIONS[observations], ACTIONS[actions], 3, kind)
@@ -125,6 +127,25 @@ def transitions(seed=0, **columns):
     return penstock.from_arrays(data | columns, [10, 10, 10])
 
 
+@pytest.mark.parametrize("layout", RL_LAYOUTS)
+def test_a_rank_without_rows_has_a_batch_without_rows(layout):
+    columns = {"observations": {"x": np.zeros((5, 2))}, "truncations": np.zeros(4, bool)}
+    space = penstock.spaces.Dict({"x": penstock.spaces.Box(np.zeros(2), np.ones(2), np.dtype("f8"))})
+    rest = {"actions": np.zeros((4, 3)), "rewards": np.zeros(4), "terminations": np.zeros(4, bool)}
+    data = penstock.from_arrays(columns | rest, [4]).transitions().map(FlattenObservations(space))
+    for whole, part in zip(*(data.loader(3, layout=layout, rank=0, world=n) for n in (1, 3)), strict=True):
+        for one, two in zip(leaves(whole), leaves(part), strict=True):
+            assert (one.dtype, one.shape[1:]) == (two.dtype, two.shape[1:])
+    assert {len(leaf) for leaf in leaves(part)} == {0}
+
+
+def leaves(value):
+    if isinstance(value, np.ndarray):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+    return [leaf for each in inner for leaf in leaves(each)]
+
+
 def test_corl_is_five_float32_arrays():
     batch = next(iter(transitions().transitions().loader(30, layout="corl")))
     observations, actions, rewards, next_observations, dones = batch
@@ -135,7 +156,7 @@ def test_corl_is_five_float32_arrays():
     assert dones[:, 0].nonzero()[0].tolist() == [9, 19, 29]
 
 
-@pytest.mark.parametrize("layout", ["sb3", "d3rlpy", "corl", "torchrl", "tianshou"])
+@pytest.mark.parametrize("layout", RL_LAYOUTS)
 def test_layouts_refuse_what_they_cannot_express(layout):
     data = transitions()
     with pytest.raises(SpecError, match=r"without \['next_observations'\].*transitions\(\)"):
@@ -143,6 +164,8 @@ def test_layouts_refuse_what_they_cannot_express(layout):
     stacks = {"observations": (-1, 1), "next_observations": ("observations", 0, 2)}
     with pytest.raises(SpecError, match=r"one number of|a vector of"):
         data.windows(4, columns=stacks).loader(4, layout=layout).peek()
+    with pytest.raises(SpecError, match=r"one number of|a vector of"):
+        data.windows(1, columns={"next_observations": ("observations", 1, 2)}).loader(4, layout=layout).peek()
     if layout != "sb3":
         with pytest.raises(SpecError, match="n-step"):
             data.transitions(n_step=2).loader(4, layout=layout).peek()
@@ -197,9 +220,15 @@ def test_spaces_that_have_no_flat_form_are_refused(space, words):
 
 def test_flat_observations_need_their_columns():
     space = penstock.spaces.Dict({"y": penstock.spaces.Discrete(3)})
-    for words, column in (("array at 'observations/y'", "observations"), ("to flatten", "state")):
+    for words, column in (
+        (r"\['observations/y'\] of the space, got \['observations'\]", "observations"),
+        ("to flatten", "state"),
+    ):
         with pytest.raises(SpecError, match=words):
             transitions().steps().map(FlattenObservations(space, column))[:2]
+    both = {"observations": {"y": np.zeros(33, int), "z": np.zeros(33)}}
+    with pytest.raises(SpecError, match=r"got \['observations/y', 'observations/z'\]"):
+        transitions(**both).steps().map(FlattenObservations(space))[:2]
     wide = penstock.spaces.Box(np.zeros(4), np.ones(4), np.dtype("f8"))
     with pytest.raises(SpecError, match=r"shape \(4,\)"):
         transitions().steps().map(FlattenObservations(wide))[:2]

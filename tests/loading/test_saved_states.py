@@ -116,3 +116,14 @@ def test_a_saved_state_goes_on_with_the_same_samples(name: str) -> None:
     resumed = make().loader(1, threads=0)
     resumed.load_state_dict(state)
     assert [batch["x"][0].tolist() for batch in islice(resumed, len(expected))] == expected
+
+
+def test_fields_that_transforms_got_later_leave_fingerprints_as_they_were() -> None:
+    """Of windows and row numbers, by their text, which fingerprints are made of."""
+    windows = penstock.transforms.Windows(3, columns={"a": (0, 2)})
+    assert repr(windows) == "Windows(length=3, past=0, stride=1, pad='drop', columns=(('a', 'a', 0, 2),))"
+    assert repr(penstock.transforms.RowNumbers("t")).endswith("source=None, of=None)")
+    changed = [penstock.transforms.Windows(3, pad="zero", **{name: 1}) for name in ("pad_before", "pad_after")]
+    changed += [penstock.transforms.Windows(3, pad="zero", frame_skip=2), penstock.transforms.Windows(3, pad="zero")]
+    assert len({repr(each) for each in changed}) == 4
+    assert repr(penstock.transforms.RowNumbers(padding=0)).endswith("padding=0)")

@@ -149,14 +149,14 @@ def test_tokens_of_tools_are_not_in_the_mask_of_sampled_tokens(pack: bool) -> No
     recorder = CompletionRecorder(replay, G)
     replay.set_policy_version(7)
     for key in recorder.add_prompt([5]):
-        recorder.extend_observation(key, [80])  # also before the first sampled token
+        recorder.extend(key, [80], sampled=False)  # also before the first sampled token
         recorder.extend(key, [1, 2], [-0.1, -0.2], 7)
-        recorder.extend_observation(key, [90, 91])
+        recorder.extend(key, [90, 91], sampled=False)
         again = CompletionRecorder(replay, G)
         again.load_state_dict(json.loads(json.dumps(recorder.state_dict())))
         recorder = again
         recorder.extend(key, [3], [-0.3], 8)
-        recorder.extend_observation(key, [92])
+        recorder.extend(key, [92], sampled=False)
         recorder.finish(key, float(key))
     batch = replay.sample(G)  # no token is older than version 7
     wanted = {
@@ -171,6 +171,64 @@ def test_tokens_of_tools_are_not_in_the_mask_of_sampled_tokens(pack: bool) -> No
     sampled = batch["completion_mask"]
     np.testing.assert_allclose(batch["log_probs"][sampled].reshape(G, -1), [[-0.1, -0.2, -0.3]] * G)
     assert not batch["log_probs"][~sampled].any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_turns_have_masks_and_rewards_also_after_a_restart(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    replay = replay_of(samples=Completions(64))
+    recorder = CompletionRecorder(replay, G)
+    wanted: list[dict[str, list[Any]]] = []
+    for key in recorder.add_prompt([5, 6], task=3):
+        row: dict[str, list[Any]] = {name: [zero] * 2 for name, zero in (("mask", False), ("p", 0.0), ("r", 0.0))}
+        for turn in range(int(rng.integers(1, 5))):
+            mask = [True, *(rng.random(int(rng.integers(8))) < 0.5).tolist()]
+            log_probs = (-rng.integers(1, 9, sum(mask)) / 8).tolist()
+            reward = float(rng.integers(-2, 3))
+            recorder.extend(key, [turn] * len(mask), log_probs, seed, sampled=mask, reward=reward)
+            saved = recorder.state_dict()
+            text = json.dumps(saved)
+            recorder.extend(key, [90], sampled=False)
+            assert json.dumps(saved) == text  # later tokens are not in a saved state
+            recorder.load_state_dict(json.loads(text) if turn % 2 else saved)
+            recorder.extend(key, [9], sampled=[False])
+            values = iter(log_probs)
+            row["mask"] += [*mask, False]
+            row["p"] += [next(values) if each else 0.0 for each in mask] + [0.0]
+            row["r"] += [0.0] * (len(mask) - 1) + [reward, 0.0]
+        row["r"][-1] += float(key)
+        wanted.append(row)
+        recorder.finish(key, float(key))
+    batch = replay.sample(G)
+    for n, row in enumerate(wanted):
+        real = batch["mask"][n]
+        for name, column in (("completion_mask", "mask"), ("log_probs", "p"), ("rewards", "r")):
+            assert batch[name][n][real].tolist() == row[column], name
+        assert batch["returns"][n] == sum(row["r"])
+    assert batch["task"].tolist() == [3] * G
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest", "random"])
+def test_tasks_take_turns(order: Any) -> None:
+    replay = replay_of(order=order, balance_tasks=True)
+    recorder = CompletionRecorder(replay, G)
+    tasks = [0] * 7 + [1] * 2 + [2] * 4
+    for prompt, task in enumerate(tasks):
+        for key in recorder.add_prompt([prompt + 1], task=task):
+            recorder.extend(key, [1], [-1.0], 0)
+            recorder.finish(key, float(key))
+    drawn = [replay.sample(n * G) for n in (6, 4, 3)]
+    counts = [np.bincount(batch["task"][::G], minlength=3).tolist() for batch in drawn]
+    assert counts == [[2, 2, 2], [2, 0, 2], [3, 0, 0]]
+    rows = [(row[0], task) for batch in drawn for row, task in zip(rows_of(batch), batch["task"], strict=True)]
+    firsts = [first for first, task in rows[::G] if task == 0]
+    if order != "random":
+        assert firsts == sorted(firsts, reverse=order == "newest")
+    assert len(set(firsts)) == 7
+    columns = {"tokens": np.ones(2, "i4"), "rewards": np.ones(2, "f4"), "versions": np.zeros(2, "i4")}
+    without = penstock.from_arrays({**columns, "group": np.zeros(1, "i8")}, lengths=[2])[0]
+    with pytest.raises(penstock.errors.SpecError, match="column 'task'"):
+        replay_of(balance_tasks=True).write(without)
 
 
 @pytest.mark.parametrize("length", [0, 9])
@@ -377,6 +435,18 @@ def test_errors() -> None:
         recorder.finish(keys[0], 1.0)
     with pytest.raises(DataError, match="finite log-probability"):
         recorder.extend(keys[0], [1], [float("nan")], 0)
+    with pytest.raises(DataError, match=r"1 sampled tokens.*sampled=False"):
+        recorder.extend(keys[0], [1], version=0)
+    with pytest.raises(DataError, match="one for each of 2 tokens, got 1"):
+        recorder.extend(keys[0], [1, 2], [-1.0], 0, sampled=[True])
+    with pytest.raises(ArgumentError, match="expected a version for sampled tokens, and for no others, got None"):
+        recorder.extend(keys[0], [1], [-1.0])
+    with pytest.raises(ArgumentError, match="got 0 for key"):
+        recorder.extend(keys[0], [1], version=0, sampled=False)
+    with pytest.raises(ArgumentError, match="tokens for a reward"):
+        recorder.extend(keys[0], [], sampled=False, reward=1.0)
+    with pytest.raises(DataError, match="finite reward"):
+        recorder.extend(keys[0], [1], [-1.0], 0, reward=float("nan"))
     with pytest.raises(ArgumentError, match="in `pending`"):
         recorder.extend(77, [1], [-1.0], 0)
     with pytest.raises(DataError, match="max_length=16 tokens with the prompt, got 10 and 7 more for key 6; finish"):

@@ -138,7 +138,7 @@ def test_tokens_of_tools(pack: bool) -> None:
     recorder = penstock.replay.CompletionRecorder(replay, num_generations=2)
     for key, reward in zip(recorder.add_prompt([5]), (1.0, 0.0), strict=True):
         recorder.extend(key, [1, 2], log_probs=[-0.1, -0.2], version=0)
-        recorder.extend_observation(key, [90, 91, 92])
+        recorder.extend(key, [90, 91, 92], sampled=False)
         answer(recorder, key, [3], reward)
     batch = replay.sample(2)
     assert batch["tokens"].shape == batch["completion_mask"].shape == batch["log_probs"].shape == batch["mask"].shape

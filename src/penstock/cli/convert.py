@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Literal
@@ -37,7 +37,9 @@ from penstock.core.text import counted
 from penstock.data.chosen import ChosenDataset
 from penstock.data.dataset import EpisodeDataset, mapped_episodes
 from penstock.data.episode_map import EpisodeMap
+from penstock.data.located import LocatedData
 from penstock.errors import DataError
+from penstock.formats.base.source import Source
 from penstock.locations.location import output_place
 
 STYLES = {"adapted": "cyan", "inferred": "cyan", "computed": "cyan", "filled": "yellow", "left out": "red"}
@@ -112,7 +114,10 @@ def convert(
         "require": require,
     }
     target = NewDataset(out, format, pairs(option, "--option"), write_options, rules, overwrite, allow_empty)
-    write_new(dataset, target, work, as_json=as_json)
+    write_new(dataset, partial(opened, location, opening, source, read_options), target, work, as_json=as_json)
+
+
+OpenSource = Callable[[], tuple[LocatedData, Source]]
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,7 @@ class NewDataset:
 
 def write_new(
     dataset: ChosenDataset,
+    open_source: OpenSource,
     target: NewDataset,
     work: WorkOptions,
     *,
@@ -157,8 +163,7 @@ def write_new(
         arguments = {**dataset.arguments(), **target.arguments(), **mapped, "show": shown}
         show_in_parts("convert", arguments, work, quiet=as_json)
         return
-    opening = [f"{key}={json.dumps(value)}" for key, value in dataset.options.items()]
-    _, source = opened(dataset.location, opening, dataset.format, dataset.storage_options)
+    _, source = open_source()
     with source, _progress(quiet=as_json) as progress:
         data = dataset.choose(source)
         data = data if function is None else mapped_episodes(data, EpisodeMap.of_entries(function))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from penstock.cli.convert import (
     Curation,
     Drop,
+    FillMissing,
     NewDataset,
     Out,
     Overwrite,
@@ -29,6 +31,7 @@ from penstock.cli.options import (
     Storage,
     Where,
     chosen_dataset,
+    opened,
     pairs,
     storage_options,
 )
@@ -73,6 +76,7 @@ def map_episodes(
     curation: Curation = None,
     drop: Drop = None,
     rename: Rename = None,
+    fill_missing: FillMissing = False,
     overwrite: Overwrite = False,
     certificate: WithCertificate = True,
     storage: Storage = None,
@@ -90,11 +94,18 @@ def map_episodes(
     read_options, write_options = storage_options(storage, location, out)
     dataset = chosen_dataset(location, opening, source, read_options, episodes, where, curation=curation)
     renamed = {key: str(value) for key, value in pairs(rename, "--rename").items()}
-    rules: dict[str, Any] = {"drop": drop or [], "rename": renamed, "fill_missing": False}
+    rules: dict[str, Any] = {"drop": drop or [], "rename": renamed, "fill_missing": fill_missing}
     rules |= {"certificate": certificate, "require": None}
     target = NewDataset(out, format, pairs(option, "--option"), write_options, rules, overwrite)
-    entries = {"function": function, "folder": os.fspath(Path.cwd()), "column": column, "align": _aligns(align)}
-    write_new(dataset, target, work, as_json=as_json, function={**entries, "seed": seed, "version": version})
+    entries: dict[str, Any] = {
+        "function": function,
+        "folder": os.fspath(Path.cwd()),
+        "column": column,
+        "align": _aligns(align),
+    }
+    entries |= {"seed": seed, "version": version}
+    open_source = partial(opened, location, opening, source, read_options)
+    write_new(dataset, open_source, target, work, as_json=as_json, function=entries)
 
 
 def _aligns(given: list[str] | None) -> Any:

@@ -44,6 +44,7 @@ STORED_BY_MINARI = frozenset(
         "action_space",
     )
 )
+FIGURES_OF_REWARDS = frozenset(f"rewards_{figure}" for figure in ("sum", "mean", "std", "max", "min"))
 DIGITS = 16  # of the digest of a function, in notes
 LISTED = 10  # episodes that a note lists
 DISCONTINUOUS = "discontinuous_steps"  # entry that the reader of shards makes
@@ -94,7 +95,7 @@ class ConversionJob:
         """Metadata of an episode, without figures of rewards that a function replaced."""
         if "rewards" not in computed_columns(self.data.source):
             return metadata
-        stale = [name for name in metadata if name.startswith("rewards_")]
+        stale = [name for name in metadata if name in FIGURES_OF_REWARDS]
         what = [Note("left out", f"episode metadata/{name}", "it is of the former rewards") for name in stale]
         self.notes.update(dict.fromkeys(what))
         return {name: value for name, value in metadata.items() if name not in stale}

@@ -38,6 +38,7 @@ EPISODES: Mapping[str, str] = {
     "where": "filter(...)",
     "window": "windows(length)",
     "with_format": 'steps().loader(output="torch")',
+    "write": "penstock.convert(data, path), or map_episodes(fn) last, whose result has write(path)",
 }
 """Names for `EpisodeDataset`."""
 

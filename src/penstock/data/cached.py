@@ -39,6 +39,7 @@ class CachedSource(DerivedSource):
             partial(_rows_of, name), {name: ALIGNS}, field.align, field.dtype, field.shape, f"cached({name!r})"
         )
         super().__init__(base, DerivedColumn(name, function, field, f"the column {name!r}", False, (name,)), memory=0)
+        self.opened = base.opened  # another process has the same values, with or without the cache
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.base, self.column.name)

@@ -34,6 +34,7 @@ from penstock.data.n_step import NStepSums, require_summable
 from penstock.data.names import step_text
 from penstock.data.partition import SplitRules, partition
 from penstock.data.planned_samples import PlannedSamples
+from penstock.data.progress import progress_bar
 from penstock.errors import ArgumentError, PlanError
 from penstock.formats.base.metadata import stated_rate
 from penstock.formats.base.source import Source
@@ -401,7 +402,7 @@ class EpisodeDataset(OtherNames):
         `write` of the result writes a new dataset, also on several processes or machines. Without `write`, columns are
         computed when they are read, whole episodes at a time; the results that were used last are kept (256 MiB).
         Reading an episode that the function leaves out is then an error: choose the others first. Metadata of episodes
-        are those of the source. The fingerprint covers the function, as in `MapDataset.map`.
+        stay as they are. The fingerprint covers the function, as in `MapDataset.map`.
 
         Args:
             fn: A function of one `Episode`, whose arrays are read-only. It returns a dict of columns by path, which are
@@ -415,8 +416,8 @@ class EpisodeDataset(OtherNames):
             column: Name of the one column that `fn` returns, instead of a dict; only None then leaves an episode out.
                 The default is None.
             align: `"step"`, `"boundary"` or `"episode"`, of all columns that `fn` returns or by path; `"episode"` says
-                that an array is one row, of the episode. The default is that of the column that is replaced, else by
-                the number of rows.
+                that an array is one row, of the episode. The default is the alignment of the column that is replaced,
+                else by the number of rows.
             seed: Seed of `rng`, 0 or more. The default is 0.
             version: Text or number that replaces the digest of `fn`. The default is None.
 
@@ -696,18 +697,25 @@ class MappedEpisodes(EpisodeDataset):
             >>> penstock.open(report.out)[0].columns["so_far"].tolist()
             [1.0, 3.0]
         """
-        return penstock.convert(
-            self,
-            out,
-            format=format,
-            options=options,
-            drop=drop,
-            overwrite=overwrite,
-            certificate=certificate,
-            storage_options=storage_options,
-            jobs=jobs,
-            runner=runner,
-        )
+        in_parts = jobs is not None or runner is not None  # parts have a bar
+        with progress_bar(f"writing {os.fspath(out)}", quiet=in_parts) as advance:
+
+            def on_episode(episodes: int, *_: int) -> None:
+                advance(episodes, len(self))
+
+            return penstock.convert(
+                self,
+                out,
+                format=format,
+                options=options,
+                drop=drop,
+                overwrite=overwrite,
+                certificate=certificate,
+                on_episode=None if in_parts else on_episode,
+                storage_options=storage_options,
+                jobs=jobs,
+                runner=runner,
+            )
 
 
 def mapped_episodes(

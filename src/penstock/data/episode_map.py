@@ -36,7 +36,8 @@ _DIGESTS: dict[tuple[str, str | int | None], FunctionDigest] = {}
 class EpisodeMap:
     """A function of an episode, how to call it, and how to read what it returns.
 
-    Arguments are as of `EpisodeDataset.map_episodes`. `location` is `module:function` where other processes find it.
+    Arguments are as of `EpisodeDataset.map_episodes`. `entries` describe it to other processes, and
+    `of_entries` finds it there.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class EpisodeMap:
         if found is not self.fn:
             raise DataError(
                 f"expected a function or class of a module, which other processes can import, got {self.name}; put it "
-                "into a file of its own, such as embed.py, and import it from there: a lambda, an inner function, an "
+                "into a separate file, such as embed.py, and import it from there: a lambda, an inner function, an "
                 "object or a function of the main program can be written without jobs= and runner="
             )
         _DIGESTS[name, self.version] = self.digest
@@ -209,7 +210,7 @@ class EpisodeMap:
         return Field(array.dtype, array.shape[1:], align or self._by_rows(path, len(array), former, episode))
 
     def _by_rows(self, path: str, rows: int, former: Field | None, episode: Episode) -> Align:
-        """The alignment of so many rows: that of the column that is replaced, or of steps before boundaries."""
+        """The alignment of so many rows: as in the column that is replaced, or of steps before boundaries."""
         steps = len(episode)
         if former is not None and rows == rows_of(former.align, steps):
             return former.align

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ class FlattenObservations:
         column: Column of the observations, which may be a prefix. The default is `"observations"`.
 
     Raises:
-        SpecError: The space is None, or has a `Text`. When called: a column of the space is missing.
+        SpecError: The space is None, or has a `Text`. When called: the columns are not those of the space.
 
     Example:
         >>> import numpy as np, penstock
@@ -58,6 +59,11 @@ class FlattenObservations:
         roots = [root for root in (self.column, f"next_{self.column}") if root in columns]
         if self.column not in roots:
             raise SpecError(f"expected a column {self.column!r} to flatten, got {list(columns)}")
+        for root in roots:
+            wanted = {f"{root}/{path}" if path else root for path, _ in space.leaves()}
+            found = [path for path in columns.flat if under(root, path)]
+            if wanted != set(found):
+                raise SpecError(f"expected the columns {sorted(wanted)} of the space, got {found}; give another space")
         flat: dict[str, Any] = {}
         for path, array in columns.flat.items():
             root = next((root for root in roots if under(root, path)), None)
@@ -80,7 +86,7 @@ def _flattened(space: Space, columns: Mapping[str, Any], path: str) -> AnyArray:
         return np.concatenate([_flattened(part, columns, f"{path}/{i}") for i, part in enumerate(space.spaces)], -1)
     array = columns.get(path)
     if not is_array(array):
-        raise SpecError(f"expected an array at {path!r} for {space}, got {list(columns)}")
+        raise SpecError(f"expected rows of one shape at {path!r} for {space}, got rows of different lengths")
     match space:
         case Discrete(n=n, start=start, dtype=dtype):
             return _one_hot(array, start, n, dtype)
@@ -103,4 +109,4 @@ def _rows(array: AnyArray, shape: tuple[int, ...]) -> AnyArray:
     leading = array.shape[: array.ndim - len(shape)]
     if array.shape[len(leading) :] != shape:
         raise SpecError(f"expected values of shape {shape}, got an array of {array.shape}")
-    return array.reshape(*leading, -1)
+    return array.reshape(*leading, math.prod(shape))

@@ -11,26 +11,14 @@ from penstock.conversion.convert import ConversionReport
 from penstock.data.chosen import ChosenDataset
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.mapped import mappings_of, stored_source
+from penstock.data.progress import progress_bar
 from penstock.errors import ArgumentError, DataError, WorkerError
 from penstock.files.user_cache import user_cache
-from penstock.jobs.coordinator import OnJob, ResultFolder, failures_of, finish_work, missing_jobs, run_work
+from penstock.jobs.coordinator import ResultFolder, failures_of, finish_work, missing_jobs, run_work
 from penstock.jobs.operation import OPENED
 from penstock.jobs.runners import Runner, runner_of
 from penstock.jobs.work_plan import WorkPlan
 from penstock.locations.location import Place, Url
-
-
-@contextmanager
-def progress_bar(what: str, *, quiet: bool = False) -> Generator[OnJob]:
-    """One bar for all workers. Gives the function to call with the jobs that are done, and their number."""
-    from rich.console import Console  # not at the import of this module, which every worker imports
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as progress:
-        bar = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
 def result_folder(work: WorkPlan) -> Path:

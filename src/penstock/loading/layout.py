@@ -10,9 +10,8 @@ from penstock.core.columns import Columns, under
 from penstock.core.narrowing import is_listed, is_mapping
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import ArgumentError, SpecError, suggestion
-from penstock.loading import layouts_rl
+from penstock.loading import layouts_packs, layouts_rl
 from penstock.loading.arranged import BatchDict, mark_of, marked, through, tuple_class
-from penstock.loading.layouts_packs import PACKS
 from penstock.loading.ticket import Batch
 
 Arrange = Callable[[Batch], Any]
@@ -40,7 +39,25 @@ LAYOUTS: dict[str, NamedLayout] = {
     "tianshou": NamedLayout(
         layouts_rl.tianshou, "https://github.com/thu-ml/tianshou/blob/v2.0.1/tianshou/data/buffer/buffer_base.py"
     ),
-    **{name: NamedLayout(arrange, source) for name, (arrange, source) in PACKS.items()},
+    "transformers": NamedLayout(
+        layouts_packs.transformers, "https://huggingface.co/docs/transformers/main_classes/data_collator"
+    ),
+    "transformers_mask": NamedLayout(
+        layouts_packs.transformers_mask, "https://huggingface.co/docs/transformers/attention_interface"
+    ),
+    "trl": NamedLayout(layouts_packs.trl, "https://huggingface.co/docs/trl/reducing_memory_usage"),
+    "torchtitan": NamedLayout(
+        layouts_packs.torchtitan,
+        "https://github.com/pytorch/torchtitan/blob/v0.3.0/torchtitan/hf_datasets/text_datasets.py",
+    ),
+    "megatron": NamedLayout(
+        layouts_packs.megatron,
+        "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/datasets/sft_dataset.py",
+    ),
+    "maxtext": NamedLayout(
+        layouts_packs.maxtext,
+        "https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/input_pipeline/input_pipeline_utils.py",
+    ),
 }
 """Every layout that has a name."""
 
@@ -105,6 +122,7 @@ class ArrangedOutput:
     def __init__(self, layout: Layout, output: Callable[[Batch], Any]) -> None:
         self._layout, self._output = layout, output
         self.pin: bool = getattr(output, "pin", False)
+        self.device: Any = getattr(output, "device", None)
 
     def __call__(self, batch: Batch) -> Any:
         """Return the arranged batch as the output makes it."""

@@ -11,7 +11,6 @@ torchtitan want the label at the token before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -251,23 +250,3 @@ def maxtext(batch: Batch) -> dict[str, Any]:
         "targets_position": positions,
         "targets_segmentation": np.where(learned, rows.segments, 0),
     }
-
-
-PACKS: dict[str, tuple[Callable[[Batch], Any], str]] = {
-    "transformers": (transformers, "https://huggingface.co/docs/transformers/main_classes/data_collator"),
-    "transformers_mask": (transformers_mask, "https://huggingface.co/docs/transformers/attention_interface"),
-    "trl": (trl, "https://huggingface.co/docs/trl/reducing_memory_usage"),
-    "torchtitan": (
-        torchtitan,
-        "https://github.com/pytorch/torchtitan/blob/v0.3.0/torchtitan/hf_datasets/text_datasets.py",
-    ),
-    "megatron": (
-        megatron,
-        "https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/training/datasets/sft_dataset.py",
-    ),
-    "maxtext": (
-        maxtext,
-        "https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/input_pipeline/input_pipeline_utils.py",
-    ),
-}
-"""Layouts of packs by name: the function, and the page or file that documents it."""

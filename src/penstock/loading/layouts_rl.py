@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ def sb3(batch: Batch) -> tuple[Any, ...]:
     _require(batch, "sb3", "terminations")
     _refuse(batch, "sb3", "weights")
     actions = _one_array(batch, "actions", "sb3")
+    actions = actions.reshape(batch.n, math.prod(actions.shape[1:]))
     return ReplayBufferSamples(
         _sb3_observations(batch, "observations"),
-        actions.reshape(batch.n, -1).astype(FLOAT32 if actions.dtype == np.float64 else actions.dtype, copy=False),
+        actions.astype(FLOAT32) if actions.dtype == np.float64 else actions,
         _sb3_observations(batch, "next_observations"),
         _one_column(batch, "terminations", FLOAT32),
         _one_column(batch, "rewards", FLOAT32),
@@ -54,9 +56,7 @@ def d3rlpy(batch: Batch) -> dict[str, Any]:
     names = ["observations", "actions", "next_observations", *(["next_actions"] if "next_actions" in batch else [])]
     arrays = {name: _floats(batch, name, "d3rlpy") for name in names}
     for name in names[2:]:
-        arrays[name] = np.where(
-            terminals.reshape(batch.n, *[1] * (arrays[name].ndim - 1)) > 0, FLOAT32.type(0), arrays[name]
-        )
+        arrays[name] = _zeros_where(terminals[:, 0] > 0, arrays[name])
     rewards = _one_column(batch, "rewards", FLOAT32)
     return {**arrays, "rewards": rewards, "terminals": terminals, "intervals": np.ones_like(rewards)}
 
@@ -78,11 +78,11 @@ def tianshou(batch: Batch) -> dict[str, Any]:
     """Return the keys of tianshou's `Batch`. `done` is true at terminations and at time-outs, and arrays are `[n]`."""
     _require(batch, "tianshou", "terminations", "truncations")
     _refuse(batch, "tianshou", "discounts")
-    names = {"observations": "obs", "actions": "act", "next_observations": "obs_next", "infos": "info"}
+    names = {"observations": "obs", "actions": "act", "next_observations": "obs_next"}
     terminated, truncated = (_one_column(batch, name, np.dtype(bool))[:, 0] for name in ("terminations", "truncations"))
     ends = {"terminated": terminated, "truncated": truncated, "done": terminated | truncated}
     rewards = _one_column(batch, "rewards", np.dtype(np.float64))[:, 0]
-    own = {new: _tree(batch, name) for name, new in names.items() if name in batch}
+    own = {new: _tree(batch, name) for name, new in names.items()}
     return {**_others(batch, names), **own, "rew": rewards, **ends}
 
 
@@ -122,7 +122,8 @@ def _one_array(batch: Batch, name: str, layout: str) -> AnyArray:
 def _one_column(batch: Batch, name: str, dtype: np.dtype[Any]) -> AnyArray:
     """Return one number for each sample, `[n, 1]`."""
     value: Any = batch[name]
-    if not is_array(value) or value.size != batch.n:
+    shapes = [(batch.n,), (batch.n, 1)] if name == "rewards" else [(batch.n,)]  # flags of windows of 1 step are [n, 1]
+    if not is_array(value) or value.shape not in shapes:
         shape = value.shape if is_array(value) else "several columns"
         raise SpecError(f"expected one number of {name} for each sample, got {shape}; a layout takes single steps")
     return value.reshape(batch.n, 1).astype(dtype, copy=False)
@@ -136,7 +137,7 @@ def _floats(batch: Batch, name: str, layout: str) -> AnyArray:
 
 def _zeros_where(chosen: BoolArray, array: AnyArray) -> AnyArray:
     """Return an array whose chosen rows are zeros."""
-    return np.where(chosen.reshape(-1, *[1] * (array.ndim - 1)), array.dtype.type(0), array)
+    return np.where(chosen.reshape(len(chosen), *[1] * (array.ndim - 1)), array.dtype.type(0), array)
 
 
 def _vectors(batch: Batch, name: str, layout: str) -> AnyArray:

@@ -1,4 +1,4 @@
-"""What the batches of a loader become: arrays, tensors, JAX arrays, or the results of a function."""
+"""Outputs of a loader: arrays, tensors, JAX arrays, or the results of a function."""
 
 from __future__ import annotations
 

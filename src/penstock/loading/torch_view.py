@@ -19,10 +19,10 @@ from penstock.core.boundary import loading_state
 from penstock.errors import PlanError, require
 from penstock.loading.batch_source import State
 from penstock.loading.cursor import Cursor, CursorPlace, saved
+from penstock.loading.layout import Layout
 from penstock.loading.output import as_it_is
 from penstock.loading.position_source import EpochSlice, PositionSource
 from penstock.loading.ticket import Batch, Ticket
-from penstock.loading.torch import TorchOutput
 
 if TYPE_CHECKING:
     import torch
@@ -30,31 +30,6 @@ else:
     torch = require("torch", "torch")
 
 BLOCK = 1024  # positions that a sampler computes at once
-
-
-class PositionDataset(torch.utils.data.Dataset[Any]):
-    """Map-style dataset of samples by position, which counts on through all epochs. A batch is read in one call."""
-
-    def __init__(self, source: PositionSource, hand_over: Callable[[Batch], Any]) -> None:
-        self._source = source
-        self._hand_over = hand_over
-
-    def __len__(self) -> int:
-        return len(self._source.dataset)
-
-    def __getitem__(self, position: int) -> dict[str, Any]:
-        return self._source.dataset.at(np.array([position])).row(0)
-
-    def __getitems__(self, positions: Sequence[int]) -> Any:
-        numbers = np.asarray(positions, np.int64)
-        return self._hand_over(Batch.of(self._source.dataset.at(numbers), self._ticket(numbers)))
-
-    def _ticket(self, positions: IntArray) -> Ticket | None:
-        """The ticket of positions that follow one another. A batch that wraps around has none."""
-        count = len(positions)
-        if not count or np.any(np.diff(positions) != 1):
-            return None
-        return Ticket(int(positions[0]), count, self._source.digest)
 
 
 class PositionSampler(torch.utils.data.Sampler[int]):
@@ -73,6 +48,32 @@ class PositionSampler(torch.utils.data.Sampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """Begin the next `iter()` at the start of an epoch."""
         self._cursor.set_epoch(epoch)
+
+
+class PositionDataset(torch.utils.data.Dataset[Any]):
+    """Map-style dataset of samples by position, which counts on through all epochs. A batch is read in one call."""
+
+    def __init__(self, source: PositionSource, hand_over: Callable[[Batch], Any], sampler: PositionSampler) -> None:
+        self._source = source
+        self._hand_over = hand_over
+        self.set_epoch = sampler.set_epoch  # Accelerate sets epochs here where it finds no sampler, after skipping
+
+    def __len__(self) -> int:
+        return len(self._source.dataset)
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        return self._source.dataset.at(np.array([position])).row(0)
+
+    def __getitems__(self, positions: Sequence[int]) -> Any:
+        numbers = np.asarray(positions, np.int64)
+        return self._hand_over(Batch.of(self._source.dataset.at(numbers), self._ticket(numbers)))
+
+    def _ticket(self, positions: IntArray) -> Ticket | None:
+        """The ticket of positions that follow one another. A batch that wraps around has none."""
+        count = len(positions)
+        if not count or np.any(np.diff(positions) != 1):
+            return None
+        return Ticket(int(positions[0]), count, self._source.digest)
 
 
 class PositionIterator(Iterator[int]):
@@ -157,7 +158,7 @@ def data_loader(
     cursor: Cursor, hand_over: Callable[[Batch], Any], kind: type[torch.utils.data.DataLoader[Any]] | None, options: Any
 ) -> torch.utils.data.DataLoader[Any]:
     """Return a `DataLoader` of PyTorch of the batches of a loader, with the place of its cursor."""
-    if hand_over is as_it_is:
+    if hand_over is as_it_is or isinstance(hand_over, Layout):
         raise PlanError('expected a loader with output="torch" for a DataLoader, got one of NumPy arrays; give it that')
     source = cursor.current()[0]
     if not isinstance(source, PositionSource) or source.batch_size is None:
@@ -171,16 +172,17 @@ def data_loader(
             f"{source.ranks.rank} of {source.ranks.world}; give the loader rank=0, world=1, or use it without "
             "data_loader()"
         )
-    device = hand_over.device if isinstance(hand_over, TorchOutput) else None
+    device: torch.device | None = getattr(hand_over, "device", None)
     if device is not None and device.type != "cpu" and options.get("num_workers"):
         raise PlanError(
             f"expected a loader without a device for worker processes, which cannot use one, got {device}; leave "
             "device out, and let the trainer copy the batches"
         )
+    sampler = PositionSampler(cursor)
     return (kind or torch.utils.data.DataLoader)(
-        PositionDataset(source, hand_over),
+        PositionDataset(source, hand_over, sampler),
         batch_size=source.batch_size,
-        sampler=PositionSampler(cursor),
+        sampler=sampler,
         drop_last=source.drop_last,
         collate_fn=_as_read,
         **options,

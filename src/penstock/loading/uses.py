@@ -184,7 +184,8 @@ def _lines(feed: PositionSource, position: int, mine: IntArray, mix: int) -> _Li
     part = ((row + 1) * ranks.parts - 1) // samples
     begin, end = first + part * samples // ranks.parts, first + (part + 1) * samples // ranks.parts
     if ranks.mesh is not None:
-        begin, end, part = first, last, np.take(ranks.mesh.holders, part, mode="clip")
+        begin, end = first, last
+        part = np.take(ranks.mesh.holders, part, mode="clip")  # of samples without a batch: left out below
     tickets: list[Ticket | None] = [
         Ticket(lo := skips.position(a), skips.position(b - 1) + 1 - lo, feed.digest) if number >= 0 else None
         for number, a, b in zip(batch.tolist(), begin.tolist(), end.tolist(), strict=True)

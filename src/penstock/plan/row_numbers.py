@@ -9,9 +9,10 @@ from typing_extensions import override
 from penstock.errors import PlanError, suggestion
 from penstock.plan.base import Plan, SameOrder
 from penstock.plan.outputs import DerivedOutput, MarkKind, Read
-from penstock.plan.transform import PlanTransform, require_int
+from penstock.plan.transform import PlanTransform, earlier_repr, require_int
 
 
+@earlier_repr("padding")
 @dataclass(frozen=True)
 class RowNumbers(PlanTransform):
     """Add outputs that tell where each row of a sample comes from.

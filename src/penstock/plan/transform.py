@@ -2,18 +2,42 @@
 
 Episodes are chosen first (`EpisodeTransform`), then cut into samples (`SampleTransform`), then ordered and combined
 (`PlanTransform`). All transforms are frozen dataclasses: their `repr` is part of fingerprints, so `require_int` makes
-plain `int` of NumPy's integers.
+plain `int` of NumPy's integers. A field that a transform got later is named there only where it is set, so that states
+saved before stay good: its class has `@earlier_repr(names)`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_integer
 from penstock.errors import ArgumentError, PlanError
 from penstock.plan.base import Plan
 from penstock.plan.episodes import Episodes
+
+T = TypeVar("T")
+
+
+def earlier_repr(*later: str) -> Callable[[type[T]], type[T]]:
+    """Decorate a dataclass whose `repr` leaves out some fields while they have their defaults."""
+
+    def decorate(cls: type[T]) -> type[T]:
+        def represent(self: Any) -> str:
+            shown = (
+                f"{each.name}={value!r}"
+                for each in fields(self)
+                if (value := getattr(self, each.name)) != each.default or each.name not in later
+            )
+            return f"{type(self).__name__}({', '.join(shown)})"
+
+        cls.__repr__ = represent
+        return cls
+
+    return decorate
 
 
 class EpisodeTransform(ABC):

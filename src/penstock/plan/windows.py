@@ -15,14 +15,15 @@ from penstock.plan.anchored import EPISODE, AnchoredPlan, Output, Pad
 from penstock.plan.base import Plan
 from penstock.plan.episodes import Episodes
 from penstock.plan.outputs import View
-from penstock.plan.transform import SampleTransform, require_int
+from penstock.plan.transform import SampleTransform, earlier_repr, require_int
 
-Range = tuple[str, str, int, int, int]
-"""Output prefix, column prefix, and the rows `lo : hi : every` counted from the anchor."""
+Range = tuple[str, str, int, int] | tuple[str, str, int, int, int]
+"""Output prefix, column prefix, and the rows `lo : hi` or `lo : hi : every` counted from the anchor."""
 RangeEntry = tuple[int, int] | tuple[int, int, int] | tuple[str, int, int] | tuple[str, int, int, int]
 """How users write a range: its rows, after another column if there is one."""
 
 
+@earlier_repr("pad_before", "pad_after", "frame_skip")
 @dataclass(frozen=True)
 class Windows(SampleTransform):
     """Windows of consecutive steps around an anchor step `t`, as samples `[n, L, ...]`.
@@ -138,7 +139,7 @@ class Windows(SampleTransform):
 
 
 def _ranges(columns: Iterable[tuple[str, tuple[Any, ...]]]) -> tuple[Range, ...]:
-    """Each entry as `(output, column, lo, hi, every)`, sorted by output."""
+    """Each entry as `(output, column, lo, hi)`, with `every` unless it is 1, sorted by output."""
     ranges: list[Range] = []
     for output, entry in columns:
         try:
@@ -149,7 +150,7 @@ def _ranges(columns: Iterable[tuple[str, tuple[Any, ...]]]) -> tuple[Range, ...]
             ) from None
         if lo >= hi or every < 1:
             raise PlanError(f"expected lo < hi and a step of 1 or more for {output!r}, got {lo}:{hi}:{every}")
-        ranges.append((output, column, lo, hi, every))
+        ranges.append((output, column, lo, hi) if every == 1 else (output, column, lo, hi, every))
     return tuple(sorted(ranges))
 
 
@@ -164,7 +165,8 @@ def _own_outputs(ranges: Iterable[Range], episodes: Episodes) -> tuple[list[Outp
     """Outputs and masks of the ranges. Where prefixes nest, a column belongs to the longest."""
     outputs: dict[str, Output] = {}
     masks: list[tuple[str, View]] = []
-    for output, column, lo, hi, every in sorted(ranges, key=lambda r: (-len(r[0]), r)):
+    for output, *entry in sorted(ranges, key=lambda r: (-len(r[0]), r)):
+        column, lo, hi, every = _entry(output, *entry)
         mine = {output + path[len(column) :]: path for path in episodes.columns(column)}
         mine = {name: path for name, path in mine.items() if not (name in outputs and outputs[name][1] == path)}
         aligns = {episodes.aligns[path] for path in mine.values()}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ _STEPS = {
 SPEC = Spec(
     {
         **{path: Field(np.dtype(dtype)) for path, dtype in _STEPS.items()},
-        "group": Field(np.dtype("int64"), align="episode"),
+        **{path: Field(np.dtype("int64"), align="episode") for path in ("group", "task")},
     }
 )
 """Columns of completions. A step is a token of the prompt or of the completion."""
@@ -57,6 +58,8 @@ class PendingCompletion:
         versions: Version of that policy, for each; None for one that no policy sampled.
         reward: Reward of the whole completion, or None while it is unfinished.
         truncated: Whether it was ended before its end.
+        task: Number of the task of the prompt.
+        turn_rewards: Rewards of turns: the token of the completion at which each is, and the reward.
 
     Example:
         >>> PendingCompletion(key=0, group=0, prompt=[5, 6], tokens=[7], log_probs=[-0.5], versions=[0]).truncated
@@ -71,9 +74,11 @@ class PendingCompletion:
     versions: list[int | None] = field(default_factory=list[int | None])
     reward: float | None = None
     truncated: bool = False
+    task: int = 0
+    turn_rewards: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
 
     def episode(self) -> Episode:
-        """Return the columns of the finished completion. The reward is at the last token.
+        """Return the columns of the finished completion. Its reward is at the last token, added to those of turns.
 
         A token that no policy sampled has the version of the sampled token before it, or of the first one.
         """
@@ -83,7 +88,9 @@ class PendingCompletion:
         known = [version for version in self.versions if version is not None]
         versions = [known[max(n - 1, 0)] for n in accumulate(sampled)]
         rewards = np.zeros(steps, np.float32)
-        rewards[-1] = self.reward or 0.0
+        for token, reward in self.turn_rewards:
+            rewards[before + token] += reward
+        rewards[-1] += self.reward or 0.0
         columns: dict[str, Array] = {
             "tokens": np.array(self.prompt + self.tokens, np.int32),
             "completion_mask": np.array([False] * before + sampled),
@@ -93,6 +100,7 @@ class PendingCompletion:
             "terminations": last & (not self.truncated),
             "truncations": last & self.truncated,
             "group": np.array([self.group], np.int64),
+            "task": np.array([self.task], np.int64),
         }
         return Episode(SPEC, columns)
 
@@ -159,11 +167,12 @@ class CompletionRecorder:
         """Completions to continue, oldest first."""
         return [one for one in self._all.values() if one.reward is None]
 
-    def add_prompt(self, tokens: Sequence[int]) -> list[int]:
+    def add_prompt(self, tokens: Sequence[int], *, task: int = 0) -> list[int]:
         """Begin the completions of a prompt.
 
         Args:
             tokens: Tokens of the prompt, at least one.
+            task: Number of the task that the prompt is from, for `GroupSampler(balance_tasks=True)`. The default is 0.
 
         Returns:
             The keys of `num_generations` completions.
@@ -183,43 +192,38 @@ class CompletionRecorder:
         self._prompts += 1
         keys = list(range(first, first + self.num_generations))
         for key in keys:
-            self._all[key] = PendingCompletion(key, group, [int(token) for token in tokens])
+            self._all[key] = PendingCompletion(key, group, [int(token) for token in tokens], task=int(task))
         return keys
 
-    def extend(self, key: int, tokens: Sequence[int], log_probs: Sequence[float], version: int) -> None:
-        """Add sampled tokens to a completion.
+    def extend(
+        self,
+        key: int,
+        tokens: Sequence[int],
+        log_probs: Sequence[float] = (),
+        version: int | None = None,
+        *,
+        sampled: bool | Sequence[bool] = True,
+        reward: float = 0.0,
+    ) -> None:
+        """Add tokens to a completion: those that a policy sampled, or others, such as the answer of a tool.
 
-        Args:
-            key: Key of the completion.
-            tokens: Tokens that were sampled.
-            log_probs: Log-probability of each, under the policy that sampled it.
-            version: Version of that policy.
-
-        Raises:
-            ArgumentError: The completion is unknown or finished.
-            DataError: There is not one log-probability for each token, one is not finite, or the completion would be
-                longer than `max_length`. Nothing is added then.
-        """
-        one = self._pending(key)
-        if len(tokens) != len(log_probs) or not np.isfinite(np.asarray(log_probs, np.float64)).all():
-            raise DataError(
-                f"expected a finite log-probability for each of {len(tokens)} tokens, got {list(log_probs)[:8]}"
-            )
-        self._require_room(one, len(tokens))
-        one.tokens += [int(token) for token in tokens]
-        one.log_probs += [float(value) for value in log_probs]
-        one.versions += [int(version)] * len(tokens)
-
-    def extend_observation(self, key: int, tokens: Sequence[int]) -> None:
-        """Add tokens that no policy sampled, such as the answer of a tool. They are not in `completion_mask`.
+        Tokens that no policy sampled are not in `completion_mask`, and have a log-probability of 0.
 
         Args:
             key: Key of the completion.
             tokens: The tokens.
+            log_probs: Log-probability of each sampled token, under the policy that sampled it. The default is none, for
+                tokens that no policy sampled.
+            version: Version of that policy. The default is None, for tokens that no policy sampled.
+            sampled: Whether a policy sampled the tokens, or a bool for each token. The default is True.
+            reward: Reward of the turn that ends with these tokens, finite. It is in `rewards` at their last token, and
+                in the return. The default is 0.
 
         Raises:
-            ArgumentError: The completion is unknown or finished.
-            DataError: The completion would be longer than `max_length`. Nothing is added then.
+            ArgumentError: The completion is unknown or finished, a reward has no token, or there is a version without
+                sampled tokens, or sampled tokens without one.
+            DataError: There is not one bool for each token or one log-probability for each sampled token, a number is
+                not finite, or the completion would be longer than `max_length`. Nothing is added then.
 
         Example:
             >>> import penstock
@@ -227,20 +231,41 @@ class CompletionRecorder:
             >>> replay = penstock.Replay(None, 100, samples=penstock.replay.Completions(8), sampler=sampler)
             >>> recorder = penstock.replay.CompletionRecorder(replay, num_generations=1)
             >>> (key,) = recorder.add_prompt([5])
-            >>> recorder.extend(key, [1, 2], log_probs=[-0.1, -0.2], version=0)
-            >>> recorder.extend_observation(key, [90, 91])
+            >>> recorder.extend(key, [1, 2], log_probs=[-0.1, -0.2], version=0, reward=0.5)
+            >>> recorder.extend(key, [90, 91], sampled=False)
             >>> recorder.extend(key, [3], log_probs=[-0.3], version=0)
             >>> recorder.finish(key, reward=1.0)
             True
             >>> batch = replay.sample(1)
             >>> batch["tokens"].tolist(), batch["completion_mask"].astype(int).tolist()
             ([[5, 1, 2, 90, 91, 3]], [[0, 1, 1, 0, 0, 1]])
+            >>> batch["rewards"].tolist(), batch["returns"].tolist()
+            ([[0.0, 0.0, 0.5, 0.0, 0.0, 1.0]], [1.5])
         """
         one = self._pending(key)
+        mask = [sampled] * len(tokens) if isinstance(sampled, bool) else [bool(each) for each in sampled]
+        if len(mask) != len(tokens):
+            raise DataError(f"expected sampled as a bool, or as one for each of {len(tokens)} tokens, got {len(mask)}")
+        if len(log_probs) != sum(mask) or not np.isfinite(np.asarray(log_probs, np.float64)).all():
+            raise DataError(
+                f"expected a finite log-probability for each of {sum(mask)} sampled tokens, got {list(log_probs)[:8]}; "
+                "give sampled=False, or a mask, for tokens that no policy sampled"
+            )
+        if (version is None) == any(mask):
+            raise ArgumentError(
+                f"expected a version for sampled tokens, and for no others, got {version} for key {key}"
+            )
+        if not np.isfinite(reward):
+            raise DataError(f"expected a finite reward, got {reward} for key {key}")
+        if reward and not tokens:
+            raise ArgumentError(f"expected tokens for a reward, got none for key {key}; give it with the last tokens")
         self._require_room(one, len(tokens))
         one.tokens += [int(token) for token in tokens]
-        one.log_probs += [0.0] * len(tokens)
-        one.versions += [None] * len(tokens)
+        values = iter(log_probs)
+        one.log_probs += [float(next(values)) if each else 0.0 for each in mask]
+        one.versions += [None if version is None or not each else int(version) for each in mask]
+        if reward:
+            one.turn_rewards.append((len(one.tokens) - 1, float(reward)))
 
     def resample(self, key: int) -> None:
         """Begin a completion of an unfinished prompt again, without its tokens. It is in `pending` again.
@@ -252,7 +277,7 @@ class CompletionRecorder:
             ArgumentError: The completion is unknown, or was written.
         """
         one = self._unwritten(key)
-        self._all[key] = PendingCompletion(key, one.group, one.prompt)
+        self._all[key] = PendingCompletion(key, one.group, one.prompt, task=one.task)
 
     def discard(self, key: int) -> list[int]:
         """Give up the prompt of a completion: none of its completions is written.
@@ -277,7 +302,7 @@ class CompletionRecorder:
 
         Args:
             key: Key of the completion.
-            reward: Reward of the whole completion, finite.
+            reward: Reward of the whole completion, finite, in addition to the rewards of turns.
             truncated: Whether it was ended before its end, for example at the length limit. The default is False.
 
         Returns:
@@ -314,7 +339,7 @@ class CompletionRecorder:
             "num_generations": self.num_generations,
             "seed": self.seed,
             "prompts": self._prompts,
-            "completions": [{**vars(one)} for one in self._all.values()],
+            "completions": [asdict(one) for one in self._all.values()],
         }
 
     @loading_state
@@ -332,7 +357,7 @@ class CompletionRecorder:
                 f"expected the state of a recorder with num_generations={self.num_generations} and seed={self.seed}, "
                 f"got {state['num_generations']} and {state['seed']}"
             )
-        completions = [PendingCompletion(**one) for one in state["completions"]]
+        completions = [PendingCompletion(**deepcopy(one)) for one in state["completions"]]
         self._prompts = int(state["prompts"])
         self._all = {one.key: one for one in completions}
 

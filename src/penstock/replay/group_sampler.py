@@ -8,6 +8,7 @@ microseconds for each ready group.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.episode import Episode
-from penstock.errors import PlanError, StateError
+from penstock.errors import PlanError, SpecError, StateError
 from penstock.plan.transform import require_int
 from penstock.replay.completions import group_advantages
 from penstock.replay.samplers import Drawing, Drawn, ReplaySampler, State
@@ -41,6 +42,8 @@ class GroupSampler(ReplaySampler):
             in proportion to the mean of `|advantage|`, not divided by the standard deviation.
         drop_equal_rewards: Whether to leave out groups whose completions all have the same return, from which
             group-relative methods learn nothing. The default is False.
+        balance_tasks: Whether tasks take turns: of `n` drawn groups, all tasks with enough ready groups have equally
+            many, up to one. `order` says which group of a task comes first. The default is False.
 
     Raises:
         PlanError: A number is out of range, or `order` is unknown.
@@ -55,6 +58,7 @@ class GroupSampler(ReplaySampler):
     max_uses: int | None = 1
     order: Order = "oldest"
     drop_equal_rewards: bool = False
+    balance_tasks: bool = False
 
     def __post_init__(self) -> None:
         require_int(self, "num_generations", 1)
@@ -79,6 +83,7 @@ class _PromptGroup:
     lengths: list[int] = field(default_factory=list[int])
     returns: list[float] = field(default_factory=list[float])
     uses: int = 0
+    task: int = 0
 
     @property
     def weight(self) -> float:
@@ -104,7 +109,8 @@ class _GroupDrawing(Drawing):
     @override
     def observe(self, anchor: int, episode: Episode) -> None:
         number = int(np.asarray(episode.columns["group"])[0])
-        group = self._unfinished.setdefault(number, _PromptGroup(1 << 62))
+        task = _task_of(episode) if self._sampler.balance_tasks else 0
+        group = self._unfinished.setdefault(number, _PromptGroup(1 << 62, task=task))
         group.anchors.append(anchor)
         group.lengths.append(len(episode))
         group.returns.append(float(np.asarray(episode.columns["rewards"]).sum(dtype=np.float64)))
@@ -189,6 +195,17 @@ class _GroupDrawing(Drawing):
 
     def _ordered(self, number: int) -> list[_PromptGroup]:
         """All ready groups, the first to draw first."""
+        groups = self._by_order(number)
+        if not self._sampler.balance_tasks:
+            return groups
+        count = Counter[int]()
+        turns: list[int] = []  # of each group: how many of its task come before it
+        for group in groups:
+            turns.append(count[group.task])
+            count[group.task] += 1
+        return [groups[i] for i in np.argsort(turns, kind="stable")]
+
+    def _by_order(self, number: int) -> list[_PromptGroup]:
         groups = list(self._ready.values())
         if self._sampler.order == "oldest":
             return groups
@@ -214,3 +231,12 @@ class _GroupDrawing(Drawing):
             f"completions, and {self._dropped['stale']} groups were older than max_staleness="
             f"{self._sampler.max_staleness}; collect more, or ask refresh().may_sample first"
         )
+
+
+def _task_of(episode: Episode) -> int:
+    if "task" not in episode.columns:
+        raise SpecError(
+            f"expected a column 'task' for balance_tasks=True, got {list(episode.columns)}; write with a "
+            "CompletionRecorder, and begin a new folder for it"
+        )
+    return int(np.asarray(episode.columns["task"])[0])

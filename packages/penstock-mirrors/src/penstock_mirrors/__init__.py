@@ -1,6 +1,6 @@
-"""The APIs of other libraries over penstock: `minari`, `airio` and `lerobot`. A program changes one import.
+"""The APIs of other libraries over penstock: `minari`, `airio`, `lerobot` and `diffusion_policy`.
 
-Each mirror has the names and arguments of one version, which its page names.
+A program changes one import. Each mirror has the names and arguments of one version, which its page names.
 """
 
 __version__ = "0.1.0"

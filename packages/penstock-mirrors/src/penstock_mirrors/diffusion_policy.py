@@ -87,7 +87,9 @@ class SequenceSampler:
         self.keys = list(columns) if keys is None else list(keys)
         if unknown := [key for key in [*self.keys, *key_first_k] if key not in columns]:
             raise SpecError(f"expected keys among {list(columns)}, got {unknown}")
-        self.replay_buffer, self.sequence_length, self.key_first_k = replay_buffer, sequence_length, dict(key_first_k)
+        self.replay_buffer = replay_buffer
+        self.sequence_length = sequence_length
+        self.key_first_k = dict(key_first_k)
         self._data = data if episode_mask is None else data[np.asarray(episode_mask, bool)]
         most = max(sequence_length - 1, 0)
         self._pads = min(max(pad_before, 0), most), min(max(pad_after, 0), most)

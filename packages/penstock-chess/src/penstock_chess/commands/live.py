@@ -139,7 +139,7 @@ def _pipeline(
     set_options: Mapping[str, Any],
     run: Mapping[str, Any],
 ) -> LivePipeline:
-    """Build the pipeline. Raises `DataError` for options that exclude each other."""
+    """Build the pipeline."""
     if config is None:
         if directory is None or output is not None:
             raise DataError("expected a folder of games, or --config (and only then --output)")
@@ -157,7 +157,7 @@ def _pipeline(
 
 
 def _limit(text: str) -> int | float | None:
-    """Parse a number of games, a fraction of them, or None. Raises `DataError`."""
+    """Parse a number of games, a fraction of them, or None."""
     if text == "none":
         return None
     try:
