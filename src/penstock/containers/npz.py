@@ -126,29 +126,34 @@ class NpzArchive:
             raw = self._inflate(raw, member, HEADER_BYTES, whole=False)
         return header_of(raw, path=self.path, where=name)
 
+    def checked_header(self, name: str) -> NpyHeader:
+        """Dtype and shape of an array whose member has as many bytes. Raises `FormatError`."""
+        member, header = self.members[name], self.header(name)
+        got = member.size - header.offset
+        if not header.dtype.hasobject and header.nbytes != got:
+            message = f"expected {header.nbytes} bytes for {header.dtype}{list(header.shape)}, got {got}"
+            if member.deflated:
+                raise UnsafeDataError(f"{message} inflated", path=self.path, where=name)
+            raise FormatError(message, path=self.path, where=name)
+        if not header.nbytes and header.shape and max(header.shape) > INFLATION * len(self._data):
+            message = f"expected a shape that a file of {len(self._data)} bytes can have, got {list(header.shape)}"
+            raise FormatError(message, path=self.path, where=name)
+        return header
+
     def array(self, name: str) -> AnyArray:
         """One array, C-contiguous, of the machine's byte order: a view of the map where possible, else a copy.
 
         Objects are read as plain values.
         """
         member = self.members[name]
-        header = self.header(name)
+        header = self.checked_header(name)
         payload = self._data[member.start : member.start + member.stored]
         if member.deflated:
             inflated = self._inflate(payload.data, member, member.size, whole=True)
             payload = np.frombuffer(inflated, np.uint8)
         if header.dtype.hasobject:
             return array_of(payload.tobytes(), path=self.path, where=name, objects=True)
-        size = header.nbytes
-        if size != len(payload) - header.offset:
-            message = (
-                f"expected {size} bytes for {header.dtype}{list(header.shape)}, got {len(payload) - header.offset}"
-            )
-            raise FormatError(message, path=self.path, where=name)
-        if not size:
-            if max(header.shape) > INFLATION * len(self._data):
-                message = f"expected a shape that a file of {len(self._data)} bytes can have, got {list(header.shape)}"
-                raise FormatError(message, path=self.path, where=name)
+        if not header.nbytes:
             return np.zeros(header.shape, header.dtype.newbyteorder("="))
         array = payload[header.offset :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
         return np.asarray(array, header.dtype.newbyteorder("="), order="C")

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.io
+import scipy.sparse
 from PIL import Image
 
 import penstock
@@ -152,6 +153,38 @@ def test_matlab_as_scipy_writes_it(tmp_path: Path) -> None:
     scipy.io.savemat(tmp_path / "one.mat", {"q": np.zeros((1, 3)), "u": np.zeros((1, 1))})
     with pytest.raises(FormatError, match="expected an array 'u'"):  # MATLAB has no array of one axis
         opened(tmp_path / "one.mat", columns={"observations": "q", "actions": "u"})
+
+
+@pytest.mark.parametrize("deflated", [False, True])
+def test_matlab_is_read_as_scipy_reads_it(deflated: bool, tmp_path: Path) -> None:
+    """Every class of numbers, text, structs, arrays of structs, cells; sparse matrices are named."""
+    from penstock.containers.matlab import UnreadVariable, read_matlab
+
+    rng = np.random.default_rng(2)
+    kinds = ("f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "c16", "?")
+    written: dict[str, Any] = {
+        f"x_{kind.replace('?', 'bool')}": (rng.normal(size=(3, 2, 4)) * 100).astype(kind) for kind in kinds
+    }
+    written |= {
+        "text": "né 日本",
+        "rows": np.array(["ab", "c"]),
+        "none": np.zeros((0, 3)),
+        "long_name_of_a_variable": 1.5,
+    }
+    written |= {"cell": np.array([np.arange(3), "x"], dtype=object), "deep": {"a": {"b": np.eye(2)}, "c": "s"}}
+    written["many"] = np.array([(1.0, "p"), (2.0, "q")], dtype=[("v", "O"), ("w", "O")])
+    written["thin"] = scipy.sparse.eye(3)
+    scipy.io.savemat(tmp_path / "a.mat", written, do_compression=deflated)
+    read = read_matlab(tmp_path / "a.mat")
+    loaded = scipy.io.loadmat(tmp_path / "a.mat")
+    for name in written:
+        if name.startswith("x_") or name in ("none", "long_name_of_a_variable"):
+            assert np.array_equal(read[name], loaded[name]), name
+            assert read[name].dtype == (np.bool_ if name == "x_bool" else loaded[name].dtype), name
+    assert (read["text"], read["rows"], read["thin"]) == ("né 日本", ["ab", "c"], UnreadVariable("sparse matrix"))
+    assert (read["cell"][0].tolist(), read["cell"][1]) == ([[0, 1, 2]], "x")
+    assert (read["deep"]["a"]["b"].tolist(), read["deep"]["c"]) == ([[1, 0], [0, 1]], "s")
+    assert [(row["v"].item(), row["w"]) for row in read["many"]] == [(1, "p"), (2, "q")]
 
 
 def test_matlab_73_has_the_axes_that_matlab_shows(tmp_path: Path) -> None:

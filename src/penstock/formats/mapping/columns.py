@@ -14,7 +14,7 @@ from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, suggestion
 from penstock.formats.base.pieces import BlockRows
 from penstock.formats.mapping.rules import ColumnRule, Pattern
-from penstock.formats.mapping.tree import Leaf, Tree
+from penstock.formats.mapping.tree import FileTree, TreeLeaf
 from penstock.formats.mapping.units import Unit
 
 NAMES: Mapping[str, tuple[str, ...]] = {
@@ -41,11 +41,11 @@ class UnitLeaves:
     """The arrays of a unit by their path in its group, and the tree of each of its other patterns of files."""
 
     unit: Unit
-    leaves: Mapping[str, Leaf]
-    others: Mapping[str, Tree]
+    leaves: Mapping[str, TreeLeaf]
+    others: Mapping[str, FileTree]
 
     @classmethod
-    def of(cls, unit: Unit, tree: Tree, others: Mapping[str, Tree]) -> UnitLeaves:
+    def of(cls, unit: Unit, tree: FileTree, others: Mapping[str, FileTree]) -> UnitLeaves:
         """Return the arrays of a unit."""
         prefix = f"{unit.group}/" if unit.group else ""
         leaves = {name[len(prefix) :]: leaf for name, leaf in tree.leaves.items() if name.startswith(prefix)}
@@ -64,13 +64,13 @@ class UnitLeaves:
             return UnitRows(names, chosen[0])
         return UnitRows(names, self._stacked(column, names, chosen))
 
-    def _only(self, column: str, leaves: Mapping[str, Leaf]) -> tuple[str, ...]:
+    def _only(self, column: str, leaves: Mapping[str, TreeLeaf]) -> tuple[str, ...]:
         if len(leaves) != 1:
             message = f"expected one array in the files of the column {column!r}, got {_listed(leaves)}; say which "
             raise FormatError(f'{message}with from = "..."', path=str(self.unit))
         return tuple(leaves)
 
-    def _stacked(self, column: str, names: Sequence[str], leaves: Sequence[Leaf]) -> Leaf:
+    def _stacked(self, column: str, names: Sequence[str], leaves: Sequence[TreeLeaf]) -> TreeLeaf:
         """Several arrays of one number a row as one."""
         first = leaves[0]
         for name, leaf in zip(names, leaves, strict=True):
@@ -80,7 +80,7 @@ class UnitLeaves:
                 raise FormatError(message, path=str(self.unit), where=name)
         dtype = np.result_type(*(leaf.field.dtype for leaf in leaves))
         guessed = any(leaf.guessed for leaf in leaves)
-        return Leaf(first.rows, Field(dtype, (len(leaves),)), min(leaf.block for leaf in leaves), guessed)
+        return TreeLeaf(first.rows, Field(dtype, (len(leaves),)), min(leaf.block for leaf in leaves), guessed)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class UnitRows:
     """Arrays of a column in one unit, together as a leaf."""
 
     names: tuple[str, ...]
-    leaf: Leaf
+    leaf: TreeLeaf
 
 
 def _listed(names: Mapping[str, Any]) -> str:
@@ -96,7 +96,7 @@ def _listed(names: Mapping[str, Any]) -> str:
     return f"{shown} and {len(names) - 12} more" if len(names) > 12 else shown or "no array"
 
 
-def expanded(rules: Mapping[str, ColumnRule], leaves: Mapping[str, Leaf], unit: Unit) -> dict[str, ColumnRule]:
+def expanded(rules: Mapping[str, ColumnRule], leaves: Mapping[str, TreeLeaf], unit: Unit) -> dict[str, ColumnRule]:
     """Return the rules with a column for each array that a pattern matches, named by the texts of its names.
 
     Raises `FormatError` where a pattern matches no array.
@@ -146,7 +146,7 @@ class MappedColumn:
         names = [each.names for each in units]
         return cls(name, field, rule, names, BlockRows.whole(offsets_of(stop - start)), unit, start, stop)
 
-    def decoded(self, block: int, tree: Tree, prefix: str) -> Array:
+    def decoded(self, block: int, tree: FileTree, prefix: str) -> Array:
         """Return the rows of a block, from the tree of its unit."""
         unit = int(self.unit[block])
         start, stop = int(self.start[block]), int(self.stop[block])

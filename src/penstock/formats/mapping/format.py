@@ -24,7 +24,7 @@ class MappingFormat(Format):
     description: ClassVar[str] = (
         "your own files, by a mapping: CSV, JSON, npy, npz, HDF5, Zarr, MATLAB, Parquet, images"
     )
-    extras: ClassVar[tuple[str, ...]] = ("arrow", "images", "matlab")
+    extras: ClassVar[tuple[str, ...]] = ("arrow", "images", "zarr")
     file_suffixes: ClassVar[tuple[str, ...]] = (".toml",)
 
     def recognises(self, path: Path) -> bool:

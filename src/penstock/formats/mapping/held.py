@@ -12,14 +12,15 @@ import numpy as np
 
 from penstock.containers.arrow import array_of, arrow, leaves_of, one_array, values_of
 from penstock.containers.hdf5 import Dataset, File, has_signature
+from penstock.containers.matlab import read_matlab
 from penstock.containers.pickle import load_saved, loads
 from penstock.core.boundary import parsing
-from penstock.core.narrowing import is_array
+from penstock.core.narrowing import is_array, is_dict, is_list
 from penstock.core.text import counted
 from penstock.errors import FormatError, require
 from penstock.files.remote import open_file, read_bytes, read_in_order
 from penstock.formats.base.account import LeftOut
-from penstock.formats.mapping.tree import Content, Held, HeldTree, flattened
+from penstock.formats.mapping.tree import FileContent, Held, HeldTree, flattened
 
 GZIP = b"\x1f\x8b"
 MARK = b"\xef\xbb\xbf"  # of UTF-8
@@ -45,7 +46,7 @@ class CsvTree(HeldTree):
         super().__init__(path)
         self._options = options
 
-    def load(self) -> Content:
+    def load(self) -> FileContent:
         """Read the table."""
         csv, given = require("pyarrow.csv", "arrow"), self._options
         tabs = self.path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
@@ -71,7 +72,7 @@ class CsvTree(HeldTree):
             if missing and held.field.kind == "array":
                 message = f"{counted(missing, 'empty cell')} among numbers, read as NaN"
                 left_out.append(LeftOut("rows", name, "nan", message, missing))
-        return Content(arrays, {}, left_out)
+        return FileContent(arrays, {}, left_out)
 
 
 def _unpacked(file: Any, path: Path) -> Any:
@@ -96,7 +97,7 @@ def _cells(column: Any) -> Held | None:
 class JsonTree(HeldTree):
     """A JSON document, or a value on each line: dicts of lists, or lists of dicts with a row each."""
 
-    def load(self) -> Content:
+    def load(self) -> FileContent:
         """Parse the file."""
         with parsing(self.path):
             name = self.path.name.lower()
@@ -117,7 +118,7 @@ def _lines(path: Path) -> Iterator[Any]:
 class PickleTree(HeldTree):
     """A pickle of plain values and arrays. Nothing that it names is run."""
 
-    def load(self) -> Content:
+    def load(self) -> FileContent:
         """Read the pickle as data."""
         raw = read_bytes(self.path)
         if raw.startswith(GZIP):
@@ -131,7 +132,7 @@ class PickleTree(HeldTree):
 class SavedTree(HeldTree):
     """What `torch.save` saved. Nothing is run, and PyTorch is not needed."""
 
-    def load(self) -> Content:
+    def load(self) -> FileContent:
         """Read the tensors as arrays."""
         return flattened(load_saved(read_bytes(self.path), path=self.path), self.path.name)
 
@@ -139,7 +140,7 @@ class SavedTree(HeldTree):
 class TableTree(HeldTree):
     """A table of Parquet or Arrow, with a row for each step."""
 
-    def load(self) -> Content:
+    def load(self) -> FileContent:
         """Read all columns."""
         with parsing(self.path), open_file(self.path) as file:
             if self.path.suffix.lower() == ".parquet":
@@ -152,7 +153,7 @@ class TableTree(HeldTree):
                 with parsing(self.path, name):
                     column = array_of(one_array(table.column(leaf.names[0]), table.num_rows), leaf)
                     arrays[name] = Held(leaf.field, values_of(column, leaf.field))
-        return Content(arrays, {}, [])
+        return FileContent(arrays, {}, [])
 
     def _arrow(self, raw: bytes) -> Any:
         """The table of an Arrow file, or of a stream (also in a `.feather` file of version 2)."""
@@ -162,31 +163,25 @@ class TableTree(HeldTree):
 
 
 class MatlabTree(HeldTree):
-    """A file of MATLAB: up to version 7.2 by SciPy, 7.3 (which is HDF5) by our own reader."""
+    """A file of MATLAB, from version 5 on; 7.3 is HDF5."""
 
-    def load(self) -> Content:
+    def load(self) -> FileContent:
         """Read all variables, with the axes as MATLAB shows them."""
         if has_signature(self.path):
             with File(self.path) as file:
                 return _matlab_73(file)
-        with parsing(self.path), open_file(self.path) as file:
-            found = require("scipy.io", "matlab").loadmat(file, simplify_cells=False)
-        variables = {name: _matlab_value(value) for name, value in found.items() if not name.startswith("__")}
+        with parsing(self.path):
+            variables = {name: _matlab_value(value) for name, value in read_matlab(self.path).items()}
         return flattened(variables, self.path.name)
 
 
 def _matlab_value(value: Any) -> Any:
-    """A struct as a dict, a cell as a list, text as such. A column vector has its rows; a single number is one."""
-    if not is_array(value):
-        return value
-    if value.dtype.names:
-        rows = [{name: _matlab_value(row[name]) for name in value.dtype.names} for row in value.reshape(-1)]
-        return rows[0] if len(rows) == 1 else rows
-    if value.dtype.hasobject:
-        return [_matlab_value(cell) for cell in value.reshape(-1)]
-    if value.dtype.kind == "U":
-        return str(value[0]) if value.size == 1 else value
-    return _matlab_rows(value)
+    """The value with vectors as rows, at any depth."""
+    if is_dict(value):
+        return {name: _matlab_value(inner) for name, inner in value.items()}
+    if is_list(value):
+        return [_matlab_value(inner) for inner in value]
+    return _matlab_rows(value) if is_array(value) else value
 
 
 def _matlab_rows(value: Any) -> Any:
@@ -197,7 +192,7 @@ def _matlab_rows(value: Any) -> Any:
     return value.reshape(-1) if value.ndim == 2 and 1 in value.shape else value
 
 
-def _matlab_73(file: File) -> Content:
+def _matlab_73(file: File) -> FileContent:
     arrays: dict[str, Held] = {}
     values: dict[str, Any] = {}
     left_out: list[LeftOut] = []
@@ -214,7 +209,7 @@ def _matlab_73(file: File) -> Content:
         one = flattened({name.replace("/", "_"): value}, file.path)
         arrays |= dict.fromkeys([name], next(iter(one.arrays.values()))) if one.arrays else {}
         values |= dict.fromkeys([name], next(iter(one.values.values()))) if one.values else {}
-    return Content(arrays, values, left_out)
+    return FileContent(arrays, values, left_out)
 
 
 def _matlab_variable(dataset: Dataset) -> Any:

@@ -14,24 +14,24 @@ from penstock.core.ragged import Array
 from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.remote import read_bytes
-from penstock.formats.mapping.tree import Leaf, Tree
+from penstock.formats.mapping.tree import FileTree, TreeLeaf
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 FRAMES = "frames"
 
 
-class ImagesTree(Tree):
+class ImagesTree(FileTree):
     """Images of one size: a row each. Cost of a row: one image is decoded. Needs the extra `images`."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         super().__init__(paths[0])
         self._paths = paths
 
-    def find_leaves(self) -> Mapping[str, Leaf]:
+    def find_leaves(self) -> Mapping[str, TreeLeaf]:
         """Return one array of all images, which have the size of the first."""
         with parsing(self.path):
             first = decode(read_bytes(self.path))
-        return {FRAMES: Leaf(len(self._paths), Field(first.dtype, first.shape), block=1)}
+        return {FRAMES: TreeLeaf(len(self._paths), Field(first.dtype, first.shape), block=1)}
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Decode images."""

@@ -1,4 +1,4 @@
-"""The kind of a file by its name and first bytes: which `Tree` reads it."""
+"""The kind of a file by its name and first bytes: which `FileTree` reads it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from penstock.errors import FormatError
 from penstock.formats.mapping.held import CsvOptions, CsvTree, JsonTree, MatlabTree, PickleTree, SavedTree, TableTree
 from penstock.formats.mapping.images import IMAGES, ImagesTree
 from penstock.formats.mapping.stored import Hdf5Tree, NpyTree, NpzTree, SafetensorsTree, ZarrTree
-from penstock.formats.mapping.tree import Tree
+from penstock.formats.mapping.tree import FileTree
 
-SUFFIXES: Mapping[str, Callable[[Path], Tree]] = {
+SUFFIXES: Mapping[str, Callable[[Path], FileTree]] = {
     ".npy": NpyTree,
     ".npz": NpzTree,
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), JsonTree),
@@ -36,7 +36,7 @@ def suffix_of(name: str) -> str | None:
     return next((suffix for suffix in (*PACKED, *READABLE) if low.endswith(suffix)), None)
 
 
-def tree_of(paths: Sequence[Path], csv: CsvOptions | None = None) -> Tree:
+def tree_of(paths: Sequence[Path], csv: CsvOptions | None = None) -> FileTree:
     """Return the arrays of a file; of several files, which are images, one array with a row each.
 
     Raises `FormatError` for a file of another kind.

@@ -18,7 +18,7 @@ from penstock.formats.mapping.columns import NAMES, known_name
 from penstock.formats.mapping.images import IMAGES
 from penstock.formats.mapping.kinds import suffix_of, tree_of
 from penstock.formats.mapping.rules import NAME, ColumnRule, EpisodeMapping, Pattern, toml_of
-from penstock.formats.mapping.tree import Leaf, Tree
+from penstock.formats.mapping.tree import FileTree, TreeLeaf
 from penstock.formats.mapping.units import names_below
 
 LOOKS = 3  # files whose content is looked at
@@ -34,7 +34,7 @@ class Look:
     """The arrays of one file, or the reason why it cannot be read."""
 
     name: str
-    leaves: Mapping[str, Leaf]
+    leaves: Mapping[str, TreeLeaf]
     values: Mapping[str, Any]
     error: str | None = None
 
@@ -152,7 +152,7 @@ def _look(path: Path, name: str) -> Look:
     try:
         if suffix_of(name) not in STORED and path.is_file() and path.stat().st_size > MOST:
             return Look(name, {}, {}, f"it is larger than {MOST >> 20} MB, and is not decoded for a look")
-        tree: Tree = tree_of([path])
+        tree: FileTree = tree_of([path])
         return Look(name, tree.leaves, tree.values_of(""))
     except (PenstockError, OSError) as error:
         return Look(name, {}, {}, str(error).partition(" - at ")[0][:200])
@@ -203,7 +203,7 @@ def _folder(name: str, template: str) -> str:
     return "/".join(name.split("/")[: template.count("/") + 1])
 
 
-def _group_in(leaves: Mapping[str, Leaf]) -> tuple[str, str, int] | None:
+def _group_in(leaves: Mapping[str, TreeLeaf]) -> tuple[str, str, int] | None:
     """The pattern of groups that each have an episode, the path of the first of them, and how many there are."""
     folders: dict[str, set[str]] = {}
     for name in leaves:
@@ -219,7 +219,7 @@ def _group_in(leaves: Mapping[str, Leaf]) -> tuple[str, str, int] | None:
     return None
 
 
-def _guess_columns(leaves: Mapping[str, Leaf]) -> dict[str, ColumnRule]:
+def _guess_columns(leaves: Mapping[str, TreeLeaf]) -> dict[str, ColumnRule]:
     """Arrays by the names that are known; numbered arrays of one number a row together; others by their own names."""
     columns: dict[str, ColumnRule] = {}
     families: dict[str, list[str]] = {}

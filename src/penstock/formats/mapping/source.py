@@ -37,7 +37,7 @@ from penstock.formats.mapping.columns import (
 )
 from penstock.formats.mapping.kinds import tree_of
 from penstock.formats.mapping.rules import ColumnRule, EpisodeMapping, Pattern
-from penstock.formats.mapping.tree import NUMBERS, Tree
+from penstock.formats.mapping.tree import NUMBERS, FileTree
 from penstock.formats.mapping.units import Unit, found_files, grouped, names_below
 from penstock.kernels.rows import RowMap
 
@@ -66,10 +66,10 @@ class MappedSource(StateSource[_MappedState]):
     def __reduce__(self) -> tuple[Any, ...]:
         return self._reopen, ()
 
-    def _tree(self, files: tuple[Path, ...]) -> Tree:
+    def _tree(self, files: tuple[Path, ...]) -> FileTree:
         """Return the arrays of a file, which is as it was when it was first opened."""
 
-        def opened() -> tuple[Tree, int]:
+        def opened() -> tuple[FileTree, int]:
             path = files[0]
             state = self._opened.setdefault(path, file_state(path))
             tree = read_unchanged(path, state, lambda _: _with_leaves(tree_of(files, self._mapping.csv)))
@@ -117,7 +117,7 @@ class MappedSource(StateSource[_MappedState]):
         return self._blocks.get((column.name, block), decoded)
 
 
-def _with_leaves(tree: Tree) -> Tree:
+def _with_leaves(tree: FileTree) -> FileTree:
     """The tree after its headers were read, or its file whole."""
     _ = tree.leaves
     return tree

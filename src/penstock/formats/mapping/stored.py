@@ -24,7 +24,7 @@ from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import plain
-from penstock.formats.mapping.tree import NUMBERS, Content, Held, HeldTree, Leaf, Tree, flattened, held_of
+from penstock.formats.mapping.tree import NUMBERS, FileContent, FileTree, Held, HeldTree, TreeLeaf, flattened, held_of
 
 BLOCK_BYTES = 1 << 22  # of chunks that are decoded together
 TEXT = Field(np.dtype(np.uint8), kind="text")
@@ -36,7 +36,7 @@ ONLY = "values"  # name of the array of a file that has one
 SAFE_HEADER = 100 << 20  # bytes, which the format allows
 
 
-class NpyTree(Tree):
+class NpyTree(FileTree):
     """One array, which is called `values`. Numbers and text are mapped."""
 
     @cached_property
@@ -44,10 +44,10 @@ class NpyTree(Tree):
         with parsing(self.path):
             return held_of(map_array(self.path))
 
-    def find_leaves(self) -> Mapping[str, Leaf]:
+    def find_leaves(self) -> Mapping[str, TreeLeaf]:
         """Return the array."""
         held = self._array
-        return {} if held is None else {ONLY: Leaf(len(held.rows), held.field)}
+        return {} if held is None else {ONLY: TreeLeaf(len(held.rows), held.field)}
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Return mapped rows."""
@@ -64,7 +64,7 @@ class NpyTree(Tree):
         return [LeftOut("array", ONLY, "unsupported-dtype", "expected rows of numbers or text, got others")]
 
 
-class NpzTree(Tree):
+class NpzTree(FileTree):
     """An archive of arrays: stored ones are mapped, deflated ones are inflated when they are read."""
 
     @cached_property
@@ -72,17 +72,17 @@ class NpzTree(Tree):
         return NpzArchive(self.path)
 
     @cached_property
-    def _content(self) -> tuple[dict[str, Leaf], dict[str, Any], list[LeftOut], dict[str, Held]]:
-        leaves: dict[str, Leaf] = {}
+    def _content(self) -> tuple[dict[str, TreeLeaf], dict[str, Any], list[LeftOut], dict[str, Held]]:
+        leaves: dict[str, TreeLeaf] = {}
         values: dict[str, Any] = {}
         left_out: list[LeftOut] = []
         objects: dict[str, Held] = {}
         for name in self._archive:
             try:
-                header = self._archive.header(name)
+                header = self._archive.checked_header(name)
                 if header.dtype.kind in NUMBERS and header.shape:
                     native = header.dtype.newbyteorder("=")
-                    leaves[name] = Leaf(header.shape[0], Field(native, header.shape[1:]))
+                    leaves[name] = TreeLeaf(header.shape[0], Field(native, header.shape[1:]))
                     continue
                 inside = flattened({name: self._archive.array(name)}, self.path.name)
             except FormatError as error:
@@ -91,10 +91,10 @@ class NpzTree(Tree):
             objects |= inside.arrays
             values |= inside.values
             left_out += inside.left_out
-        leaves |= {name: Leaf(len(held.rows), held.field) for name, held in objects.items()}
+        leaves |= {name: TreeLeaf(len(held.rows), held.field) for name, held in objects.items()}
         return leaves, values, left_out, objects
 
-    def find_leaves(self) -> Mapping[str, Leaf]:
+    def find_leaves(self) -> Mapping[str, TreeLeaf]:
         """Return the arrays by name."""
         return self._content[0]
 
@@ -118,7 +118,7 @@ class NpzTree(Tree):
 class SafetensorsTree(HeldTree):
     """Tensors of `safetensors`, mapped."""
 
-    def load(self) -> Content:
+    def load(self) -> FileContent:
         """Parse the header, which must describe the bytes of the file exactly."""
         raw = map_file(self.path)
         size = int.from_bytes(raw[:8].tobytes(), "little")
@@ -148,10 +148,10 @@ class SafetensorsTree(HeldTree):
                 arrays[name] = Held.numbers(array.reshape(shape))
             else:
                 values[name] = plain(array[0])
-        return Content(arrays, values, left_out)
+        return FileContent(arrays, values, left_out)
 
 
-class Hdf5Tree(Tree):
+class Hdf5Tree(FileTree):
     """The datasets of an HDF5 file, by path. Contiguous ones are mapped, chunks are decoded some at a time."""
 
     def __init__(self, path: Path) -> None:
@@ -178,13 +178,13 @@ class Hdf5Tree(Tree):
                 datasets[name] = dataset
         return datasets, values, left_out
 
-    def find_leaves(self) -> Mapping[str, Leaf]:
+    def find_leaves(self) -> Mapping[str, TreeLeaf]:
         """Return the datasets by path."""
-        found: dict[str, Leaf] = {}
+        found: dict[str, TreeLeaf] = {}
         for name, dataset in self._found[0].items():
             field = _row_field(dataset)
             if field is not None:
-                found[name] = Leaf(dataset.shape[0], field, _rows_at_once(dataset, field))
+                found[name] = TreeLeaf(dataset.shape[0], field, _rows_at_once(dataset, field))
         return found
 
     def read(self, name: str, start: int, stop: int) -> Array:
@@ -251,21 +251,21 @@ def _plain_attribute(value: Any) -> Any:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else plain(value)
 
 
-class ZarrTree(Tree):
+class ZarrTree(FileTree):
     """The arrays of a Zarr group, by path. Chunks are decoded when they are read."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._group = ZarrGroup(path, Cache(0))
 
-    def find_leaves(self) -> Mapping[str, Leaf]:
+    def find_leaves(self) -> Mapping[str, TreeLeaf]:
         """Return the arrays by path."""
-        found: dict[str, Leaf] = {}
+        found: dict[str, TreeLeaf] = {}
         for name in self._group.arrays(""):
             array = self._group.array(name)
             if array.shape and array.dtype.kind in NUMBERS:
                 field = Field(array.dtype.newbyteorder("="), array.shape[1:])
-                found[name] = Leaf(array.shape[0], field, max(BLOCK_BYTES // max(field.row_bytes, 1), 1))
+                found[name] = TreeLeaf(array.shape[0], field, max(BLOCK_BYTES // max(field.row_bytes, 1), 1))
         return found
 
     def read(self, name: str, start: int, stop: int) -> Array:

@@ -1,6 +1,6 @@
 """A file as a tree of named arrays: the one idea behind all kinds of files that a mapping reads.
 
-A `Tree` has *leaves*: arrays by path, with a dtype and shape that are known before a value is read. Kinds that store
+A `FileTree` has *leaves*: arrays by path, with a dtype and shape that are known before a value is read. Kinds that store
 arrays as they are read them in place; others decode a file whole, and are read once.
 """
 
@@ -28,7 +28,7 @@ DEEPEST = 32  # levels of nested values
 
 
 @dataclass(frozen=True)
-class Leaf:
+class TreeLeaf:
     """An array of a file: its number of rows, the field of a row, and how many rows are decoded together (0: all).
 
     `guessed` says that text was read as numbers, so that another file may have a wider type.
@@ -47,19 +47,19 @@ class Leaf:
         return f"{self.field.dtype} [{self.rows}{ragged}]"
 
 
-class Tree(ABC):
+class FileTree(ABC):
     """The named arrays of one file, or of several files that are rows of one array."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @cached_property
-    def leaves(self) -> Mapping[str, Leaf]:
+    def leaves(self) -> Mapping[str, TreeLeaf]:
         """The arrays by path, with `/` between the names of groups. Cost: headers, or the whole file."""
         return self.find_leaves()
 
     @abstractmethod
-    def find_leaves(self) -> Mapping[str, Leaf]:
+    def find_leaves(self) -> Mapping[str, TreeLeaf]:
         """Return the arrays by path."""
 
     @abstractmethod
@@ -110,7 +110,7 @@ class Held(NamedTuple):
         return cls(Field(np.dtype(np.uint8), kind="text"), Ragged.from_strings(rows))
 
 
-class Content(NamedTuple):
+class FileContent(NamedTuple):
     """The content of a file: arrays, single values, and parts that are neither."""
 
     arrays: Mapping[str, Held]
@@ -118,24 +118,24 @@ class Content(NamedTuple):
     left_out: Sequence[LeftOut]
 
 
-class HeldTree(Tree):
+class HeldTree(FileTree):
     """A file that is decoded whole, when its leaves are asked for. A subclass has `load`."""
 
     guesses = False  # whether text is read as numbers
 
     @abstractmethod
-    def load(self) -> Content:
+    def load(self) -> FileContent:
         """Read the file."""
 
     @cached_property
-    def content(self) -> Content:
+    def content(self) -> FileContent:
         """The content of the file."""
         return self.load()
 
-    def find_leaves(self) -> Mapping[str, Leaf]:
+    def find_leaves(self) -> Mapping[str, TreeLeaf]:
         """Return a leaf for each array."""
         arrays = self.content.arrays
-        return {name: Leaf(len(held.rows), held.field, guessed=self.guesses) for name, held in arrays.items()}
+        return {name: TreeLeaf(len(held.rows), held.field, guessed=self.guesses) for name, held in arrays.items()}
 
     @property
     def nbytes(self) -> int:
@@ -157,7 +157,7 @@ class HeldTree(Tree):
         return self.content.left_out
 
 
-def flattened(value: Any, name: str) -> Content:
+def flattened(value: Any, name: str) -> FileContent:
     """Return the arrays and the single values among nested dicts and lists.
 
     Lists of dicts are columns, one row for each dict. Lists of numbers, of arrays and of text are arrays.
@@ -175,7 +175,7 @@ def flattened(value: Any, name: str) -> Content:
             kind = f"rows of different kinds, such as {leaf[:2]!r}" if is_listed(leaf) else type(leaf).__name__
             message = f"expected numbers, text, or arrays of one type, got {kind}"[:300]
             left_out.append(LeftOut("array", place, "unsupported-dtype", message))
-    return Content(arrays, values, left_out)
+    return FileContent(arrays, values, left_out)
 
 
 def _is_single(value: object) -> bool:
