@@ -67,7 +67,7 @@ def main() -> None:
         for axis, (name, both) in zip(axes, curves.items(), strict=True):
             styles = (("Stable-Baselines3", "C0", 4, "-"), ("penstock", "C1", 1.2, "--"))
             for returns, (label, color, width, style) in zip(both, styles, strict=True):
-                smooth = np.convolve(returns, np.ones(10) / 10, "valid")
+                smooth = np.convolve(returns, np.ones(10) / 10, "valid") if len(returns) > 10 else returns
                 axis.plot(smooth, color=color, lw=width, ls=style, label=label)
             axis.set(title=name, xlabel="episode", ylabel="return, mean of 10")
         axes[0].legend()
