@@ -6,6 +6,7 @@ python examples/trainers/sb3_replay.py --out curves.png
 from __future__ import annotations
 
 import argparse
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,9 @@ def train(name: str, ours: bool, steps: int | None = None) -> tuple[list[float],
     make, policy, env, options, most, theirs = PROGRAMS[name]
     buffer = getattr(sb3, theirs.__name__) if ours else theirs  # penstock
     monitored = Monitor(env()) if callable(env) else env
-    model = make(policy, monitored, replay_buffer_class=buffer, buffer_size=5000, **(SMALL | options))
+    model = make(
+        policy, monitored, replay_buffer_class=buffer, buffer_size=5000, **deepcopy(SMALL | options)
+    )  # SAC changes them
     model.learn(steps or most)
     return model.get_env().envs[0].get_episode_rewards(), model
 
@@ -64,7 +67,7 @@ def main() -> None:
         for axis, (name, both) in zip(axes, curves.items(), strict=True):
             styles = (("Stable-Baselines3", "C0", 4, "-"), ("penstock", "C1", 1.2, "--"))
             for returns, (label, color, width, style) in zip(both, styles, strict=True):
-                smooth = np.convolve(returns, np.ones(10) / 10, "valid")
+                smooth = np.convolve(returns, np.ones(10) / 10, "valid") if len(returns) > 10 else returns
                 axis.plot(smooth, color=color, lw=width, ls=style, label=label)
             axis.set(title=name, xlabel="episode", ylabel="return, mean of 10")
         axes[0].legend()

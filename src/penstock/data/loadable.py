@@ -88,7 +88,7 @@ class Loadable:
                 default is True for CUDA devices and False otherwise.
             sharding: Sharding of the arrays, for `"jax"`: a `jax.sharding.Sharding` for all of them, or a tree of them
                 that is nested as the batch is. Over devices of several processes, every array is global, and each
-                process loads the rows of its devices; `rank` and `world` are those of JAX. It needs `drop_last`, and a
+                process loads the rows of its devices; JAX decides `rank` and `world`. It needs `drop_last`, and a
                 `batch_size` that the devices divide. The default is None: the default device.
             drop_last: Whether to drop a short last batch of an epoch. The default is False.
             rank: Number of this process, 0 to `world - 1`. Give both `rank` and `world`, or neither. Default: from

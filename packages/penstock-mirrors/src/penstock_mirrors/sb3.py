@@ -14,9 +14,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 import penstock
+from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_dict
 from penstock.errors import ArgumentError, require
 from penstock.replay.replay import run_of
@@ -36,8 +36,6 @@ else:
 
 __all__ = ["DictReplayBuffer", "HerReplayBuffer", "NStepReplayBuffer", "ReplayBuffer"]
 
-Array = npt.NDArray[Any]
-
 
 class _Ring:
     """The last `size` steps of `n` environments, numbered by their place in a ring as Stable-Baselines3 does."""
@@ -47,9 +45,11 @@ class _Ring:
         self._size, self._n = size, n
         self._added = 0  # steps of all environments
         self._before = 0  # steps in the folder
-        self._last: tuple[Any, Any, dict[str, Array]] | None = None
+        self._last: tuple[Any, Any, dict[str, AnyArray]] | None = None
 
-    def add(self, observations: Any, actions: Array, following: Any, rewards: Array, ends: Array, cuts: Array) -> None:
+    def add(
+        self, observations: Any, actions: AnyArray, following: Any, rewards: AnyArray, ends: AnyArray, cuts: AnyArray
+    ) -> None:
         """Add a step of each environment."""
         if not self._added:
             run = run_of(self.replay)
@@ -58,7 +58,7 @@ class _Ring:
         self._added += 1
         self._last = None
 
-    def rows(self, places: Array, environments: Array) -> dict[str, Array]:
+    def rows(self, places: AnyArray, environments: AnyArray) -> dict[str, AnyArray]:
         """Return the columns of some steps. The columns of one sample are taken together."""
         last = self._last
         if last is not None and last[0] is places and last[1] is environments:
@@ -78,7 +78,7 @@ class _View:
     def __init__(self, ring: _Ring, path: str) -> None:
         self._ring, self._path = ring, path
 
-    def __getitem__(self, index: tuple[Any, ...]) -> Array:
+    def __getitem__(self, index: tuple[Any, ...]) -> AnyArray:
         places, environments, *_ = index  # the rest is `:`
         return self._ring.rows(places, environments)[self._path]
 
@@ -193,7 +193,7 @@ class ReplayBuffer(_ReplayBuffer):
     def _rows(self, observations: Any) -> Any:
         return self._fitted(observations, self.observation_space, self.obs_shape)
 
-    def _fitted(self, values: Any, space: Any, shape: Any) -> Array:
+    def _fitted(self, values: Any, space: Any, shape: Any) -> AnyArray:
         return np.array(values, space.dtype).reshape(self.n_envs, *shape)
 
 
