@@ -12,7 +12,8 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 # The frameworks whose training programs are in examples/trainers, in the versions of its constraints.txt.
-TRAINED := accelerate cpprb datasets equinox flax lightning optax ray[train] stable-baselines3 torchdata torchrl transformers trl
+TRAINED := accelerate cpprb d3rlpy datasets equinox flax grain lightning optax orbax-checkpoint ray[train] stable-baselines3 tianshou \
+	torchdata torchrl transformers trl
 
 # Tests start Python hundreds of times, and pytest rewrites each of their files: what was compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -101,7 +102,7 @@ docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	$(PYTHON) -m venv .build/trainers
 	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< pip hatchling editables
 	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< $(TORCH)
-	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< --no-build-isolation -e '.[gymnasium,jax,plot,torch]' \
+	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< --no-build-isolation -e '.[grain,gymnasium,jax,plot,torch]' \
 		-e packages/penstock-mirrors $(TRAINED) hypothesis pytest pytest-xdist sybil
 	@touch $@
 

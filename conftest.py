@@ -7,6 +7,7 @@ import resource
 import shlex
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,11 @@ def leave(namespace: dict[str, Any]) -> None:
     os.chdir(namespace["_home"])
     namespace["_folder"].cleanup()
 
+
+# Modules for frameworks that `make trainers` has, and whose examples its tests run.
+MIRRORS = "packages/penstock-mirrors/src/penstock_mirrors"
+NEEDS = {"grain": "src/penstock/loading/grain.py", "torchrl": f"{MIRRORS}/torchrl.py"}
+collect_ignore = [file for framework, file in NEEDS.items() if find_spec(framework) is None]
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), CodeBlockParser("console", run_console)],

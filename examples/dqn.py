@@ -69,15 +69,6 @@ def errors_of(online: nn.Module, target: nn.Module, batch: penstock.Columns) -> 
     return online(arrays["observations"]).gather(1, arrays["actions"].long()[:, None])[:, 0] - wanted
 
 
-def offline_samples(data: penstock.EpisodeDataset) -> penstock.MapDataset:
-    """The dataset with the outputs of the replay, through a replay of all its steps."""
-    whole = penstock.Replay(None, len(data) * STEPS, samples=penstock.replay.Transitions(n_step=N_STEP, gamma=GAMMA))
-    whole.write_all(data)
-    lo, hi = whole.anchors
-    columns = whole.take(np.arange(lo, hi)).flat
-    return penstock.from_arrays(dict(columns), lengths=[hi - lo], align=dict.fromkeys(columns, "step")).steps()
-
-
 def train(folder: Path, episodes: int, seed: int = 0) -> list[float]:
     """Train, and return the steps that each episode took."""
     torch.manual_seed(seed)
@@ -87,7 +78,7 @@ def train(folder: Path, episodes: int, seed: int = 0) -> list[float]:
     sampler = penstock.replay.PrioritizedSampler(alpha=0.6, beta=(0.4, 1.0, 100_000))
     samples = penstock.replay.Transitions(n_step=N_STEP, gamma=GAMMA)
     replay = penstock.Replay(None, 20_000, samples=samples, sampler=sampler, seed=seed)
-    offline = offline_samples(record(folder / "random", 30)).shuffle(seed=seed)
+    offline = record(folder / "random", 30).transitions(n_step=N_STEP, gamma=GAMMA).shuffle(seed=seed)
     batches = iter(replay.batches(BATCH, offline=offline, share=0.5))
     taken: list[float] = []
     with penstock.record(Corridor(), replay, seed=seed) as env:

@@ -18,10 +18,6 @@ GYMNASIUM = "gymnasium"
 EXTRAS: dict[str, dict[str, str]] = {
     "penstock": {
         "penstock.cli.record": GYMNASIUM,
-        "penstock.envs.gymnasium_build": GYMNASIUM,
-        "penstock.envs.toy_env": GYMNASIUM,
-        "penstock.envs.vector": GYMNASIUM,
-        "penstock.envs.wrappers": GYMNASIUM,
         "penstock.jobs.operations.record": GYMNASIUM,
         "penstock.loading.jax": "jax",
         "penstock.loading.staging": "torch",
@@ -51,9 +47,13 @@ EXTRAS: dict[str, dict[str, str]] = {
     "penstock-imitation": {
         "penstock_imitation.envs.atari_env": GYMNASIUM,
         "penstock_imitation.envs.dm_control_env": GYMNASIUM,
+        "penstock_imitation.envs.gymnasium_build": GYMNASIUM,
         "penstock_imitation.envs.magical_env": GYMNASIUM,
         "penstock_imitation.envs.minecraft_env": GYMNASIUM,
         "penstock_imitation.envs.procgen_env": GYMNASIUM,
+        "penstock_imitation.envs.toy_env": GYMNASIUM,
+        "penstock_imitation.envs.vector": GYMNASIUM,
+        "penstock_imitation.envs.wrappers": GYMNASIUM,
         "penstock_imitation.il_representations.data.loading": "torch",
     },
     "penstock-mirrors": {"penstock_mirrors.lerobot": "torch", "penstock_mirrors.minari": GYMNASIUM},

@@ -56,7 +56,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "formats.memory": (*GROUND, "kernels", "formats.base"),
     "formats.records": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.joined": (*GROUND, "formats.base"),
-    "envs": (*GROUND, "containers"),
+    "envs": GROUND,
     "plan": (*GROUND, "flow", "kernels", "formats.base"),
     "recording": (*GROUND, "lazy_names", "envs", "locations", "formats.base"),
     "data": (

@@ -11,7 +11,7 @@ from examples.demo import story
 from examples.demo.road import Result, travel
 from examples.demo.tasks import TASKS
 from penstock.core.arrays import Float32Array, FloatArray
-from penstock.envs.toy import AGENT, PREY
+from penstock_imitation.envs.toy import AGENT, PREY
 
 SIZE = 480  # of the scene, in units of the drawing
 STEP = 0.12  # seconds a step

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from penstock.envs import expert
-from penstock.envs.toy_env import ToyEnv
+from penstock_imitation.envs import expert
+from penstock_imitation.envs.toy_env import ToyEnv
 
 SHOWN = (("reach", 11, 3), ("push", 16, 5), ("chase", 1, 3))  # task, seed, steps from picture to picture
 

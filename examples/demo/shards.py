@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import penstock
-from penstock.envs import EnvConfig, VecEnvOptions, expert, load_vec_env
+from penstock_imitation.envs import EnvConfig, VecEnvOptions, expert, load_vec_env
 from penstock_imitation.target_pairs import TargetPairs
 
 ENVS = 4

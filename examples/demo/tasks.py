@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 
 from penstock.core.arrays import FloatArray
-from penstock.envs import expert
-from penstock.envs.toy_env import ToyEnv
 from penstock.errors import require
+from penstock_imitation.envs import expert
+from penstock_imitation.envs.toy_env import ToyEnv
 
 Policy = Callable[[Any], Any]
 

@@ -15,22 +15,12 @@ import numpy as np
 import pytest
 
 from penstock.containers.cache import Cache
-from penstock.containers.zarr import (
-    ArrayMetadata,
-    ArrayWriter,
-    MemoryRows,
-    ZarrArray,
-    ZarrGroup,
-    ZipStore,
-    compressor_of,
-    create_group,
-    described,
-    dtype_of,
-    open_store,
-    write_attributes,
-)
+from penstock.containers.zarr.array import ZarrArray
 from penstock.containers.zarr.blosc import BloscBuffer
-from penstock.containers.zarr.metadata import fill_described, fill_of
+from penstock.containers.zarr.group import ZarrGroup
+from penstock.containers.zarr.metadata import ArrayMetadata, described, dtype_of, fill_described, fill_of
+from penstock.containers.zarr.stores import ZipStore, open_store
+from penstock.containers.zarr.writing import ArrayWriter, compressor_of, create_group, write_attributes
 from penstock.errors import DataError, FormatError, SpecError, UnsafeDataError
 
 ROW = np.dtype([("place", "<f8", (2,)), ("kind", "<U3"), ("id", "<u8"), ("turn", "<f4", (3, 3))])
@@ -417,15 +407,6 @@ def test_files_replaced_by_an_append_keep_old_rows(tmp_path: Path) -> None:
     writer.commit()
     assert array[:].tobytes() == rows[:70].tobytes()
     assert opened(folder)[:].tobytes() == rows.tobytes()
-
-
-def test_memory_rows_are_rows_too() -> None:
-    rows = rows_of(20)
-    held = MemoryRows(rows)
-    assert held[3].tobytes() == rows[3].tobytes()
-    assert held[[4, 2]].tobytes() == rows[[4, 2]].tobytes()
-    assert held["place"].tolist() == rows["place"].tolist()
-    assert (held.nbytes, "MemoryRows([20]" in repr(held)) == (rows.nbytes, True)
 
 
 def test_keys_stay_below_the_group(tmp_path: Path) -> None:

@@ -18,7 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.containers.zarr import ArrayMetadata, ArrayWriter, ZarrArray, ZarrGroup, compressor_of, create_group
+from penstock.containers.zarr.array import ZarrArray
+from penstock.containers.zarr.group import ZarrGroup
+from penstock.containers.zarr.metadata import ArrayMetadata
+from penstock.containers.zarr.writing import ArrayWriter, compressor_of, create_group
 from penstock.errors import FormatError, UnsafeDataError
 
 ROW = np.dtype([("place", "<f8", (2,)), ("id", "<u4")])

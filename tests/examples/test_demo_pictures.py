@@ -13,7 +13,7 @@ from examples.demo import pictures
 from examples.demo.encoder import Encoder, Lessons, Probe, interrupted, probe
 from examples.demo.pictures import Pictures
 from examples.demo.shards import ImageTask, looked_at, pairs, record
-from penstock.envs.toy import MOVES
+from penstock_imitation.envs.toy import MOVES
 
 TASK = ImageTask().quick()
 

@@ -94,7 +94,7 @@ def reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counter[str]:
 
     counted(survey, "open_shard", 0)
     counted(shards, "read_members", 1)
-    counted(shards.unpacked, "plain", 0)
+    counted(shards, "plain", 0)
     monkeypatch.setattr(survey, "MANY_FILES", 2)
     monkeypatch.setattr(shards, "MANY", 2)
     monkeypatch.setattr(shards, "WORTH", 0)

@@ -430,6 +430,61 @@ def read_pickle(folder: Path, rng: Random) -> tuple[str, bool]:
     return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest(), False
 
 
+def mapped(write: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Makes two files of a kind, each an episode."""
+
+    def make(folder: Path) -> None:
+        for e in range(2):
+            write(folder / f"{e}")
+
+    return make
+
+
+def mapping() -> Iterator[Target]:
+    """Files of anyone, each kind as a folder of episodes; and the text of a mapping."""
+    scipy = import_module("scipy.io")
+    torch = import_module("torch")
+    arrays: dict[str, Any] = {"obs": np.arange(12.0).reshape(4, 3), "act": np.arange(3), "note": np.array("hi")}
+
+    def hdf5(path: Path) -> None:
+        import h5py
+
+        with h5py.File(path.with_suffix(".h5"), "w") as file:
+            file["obs"], file["act"] = arrays["obs"], arrays["act"]
+            file.create_dataset("text", data=["a", "é", ""], dtype=h5py.string_dtype())
+            file.create_dataset("packed", data=np.arange(3), chunks=(2,), compression="gzip")
+
+    def safetensors(path: Path) -> None:
+        header = json.dumps({"obs": {"dtype": "F64", "shape": [4, 3], "data_offsets": [0, 96]}}).encode()
+        raw = len(header).to_bytes(8, "little") + header + arrays["obs"].tobytes()
+        path.with_suffix(".safetensors").write_bytes(raw)
+
+    rows = "".join(json.dumps({"obs": [i, 2.5], "act": i, "text": "é"}) + "\n" for i in range(3))
+    table = "t,act,text\n" + "".join(f'{i / 10},{i},"a, {i}"\n' for i in range(3))
+    kinds: dict[str, Callable[[Path], object]] = {
+        "npz": lambda path: np.savez(path.with_suffix(".npz"), **arrays),
+        "npz deflated": lambda path: np.savez_compressed(path.with_suffix(".npz"), **arrays),
+        "npy": lambda path: np.save(path.with_suffix(".npy"), arrays["obs"]),
+        "csv": lambda path: path.with_suffix(".csv").write_text(table),
+        "json lines": lambda path: path.with_suffix(".jsonl").write_text(rows),
+        "json": lambda path: path.with_suffix(".json").write_text(json.dumps({"steps": rows.splitlines()})),
+        "pickle": lambda path: path.with_suffix(".pkl").write_bytes(pickle.dumps({**arrays, "list": [1, 2, 3]})),
+        "hdf5": hdf5,
+        "safetensors": safetensors,
+        "matlab": lambda path: scipy.savemat(path.with_suffix(".mat"), arrays),
+        "saved": lambda path: torch.save({"obs": torch.zeros(4, 3), "act": torch.arange(3)}, path.with_suffix(".pt")),
+    }
+    for name, write in kinds.items():
+        yield Target("mapping", name, mapped(write), dataset("mapping", inner="."))
+
+    def told(folder: Path) -> None:
+        mapped(kinds["npz"])(folder)
+        text = 'penstock_mapping = 1\nfiles = "{e}.npz"\n[columns]\nobservations = "obs"\nactions = {from = "act"}\n'
+        (folder / "penstock.toml").write_text(text)
+
+    yield Target("mapping", "told", told, dataset("mapping", inner="."))
+
+
 def pickles() -> Iterator[Target]:
     """Pickles of all kinds of values."""
     for i, data in enumerate(made_up()):
@@ -503,6 +558,7 @@ def of_the_core() -> dict[str, Target]:
         *lerobot(),
         *rlds(),
         *zarr(),
+        *mapping(),
         *pickles(),
         *map(states, kinds),
     ]

@@ -16,6 +16,7 @@ from penstock.data import MapDataset
 from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.loading import Loader
+from penstock.plan.batched import Batches
 
 SIZES = {"a": 17, "b": 40, "c": 5, "d": 29}
 
@@ -181,6 +182,95 @@ def test_a_loader_that_continued_one_mix_loads_other_states() -> None:
     loader.load_state_dict(later)
     loader.skip((20, 25))
     assert stored(loader)["skipped"] == [[20, 5]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_skipped_samples_ahead_stay_skipped_in_another_mix(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    stops: list[Any] = ["never", "first_exhausted", "all_exhausted", 31]
+    old = mixed({"a": 3, "b": 1, "c": 2}, stops[rng.integers(4)] if seed % 2 else "never")
+    loader = old.loader(4, threads=0)
+    rows = taken(loader, int(rng.integers(1, 9)))
+    given = loader.state_dict()["position"]
+    ahead = np.unique(given + rng.integers(0, 40, 9))
+    loader.skip((max(given - 3, 0), given + 1))  # of which one is ahead
+    for position in ahead.tolist():
+        loader.skip((position, position + 1))
+    state = stored(loader)
+    weights = {"a": 1, "b": 2, "c": 1, "d": 1}
+    new = mixed(weights, stops[rng.integers(4)] if seed % 3 else "never")
+    later = new.loader(5, threads=0)
+    later.load_state_dict(state, changed="continue")
+    if rng.random() < 0.5:
+        again = new.loader(3, threads=0)
+        again.load_state_dict(stored(later))
+        later = again
+    rows = taken(later, 30)
+    plan: Any = old.plan
+    parts, j = plan.picks(np.unique([given, *ahead.tolist()]))
+    for number, name in enumerate(sorted(SIZES)):
+        mine = [x for x in rows if x // 1000 == number]
+        begin = int(plan.counts(given)[number]) if number < 3 else 0
+        left_out = j[parts == number].tolist()
+        order = [k for k in range(begin, begin + len(mine) + 20) if k not in left_out][: len(mine)]
+        assert mine == planned_samples(part(name)).at(np.array(order, np.int64))["x"].tolist()
+
+
+def test_skipped_samples_that_cannot_be_found_are_not_dropped_in_silence() -> None:
+    loader = mixed({"a": 1, "b": 2}).loader(7, threads=0)
+    taken(loader, 2)
+    loader.skip((20, 25))
+    state = stored(loader)
+    with pytest.raises(StateError, match=r"that left weight 0, or clear state\['skipped'\]"):
+        mixed({"b": 1}).loader(7).load_state_dict(state, changed="continue")
+    mixed({"b": 1, "a": 0}).loader(7).load_state_dict(state, changed="continue")
+    mixed({"b": 1}).loader(7).load_state_dict({**state, "skipped": []}, changed="continue")
+    loader.skip((0, 3))
+    mixed({"b": 1}).loader(7).load_state_dict({**stored(loader), "skipped": [[0, 3]]}, changed="continue")
+    loader.skip((30, 1 << 40))
+    with pytest.raises(StateError, match="at most 65,536 skipped samples"):
+        mixed({"b": 1, "a": 1}).loader(7).load_state_dict(stored(loader), changed="continue")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_weights_batch_sizes_and_pack_lengths_are_annealed_together_and_changed(seed: int) -> None:
+    """Ramps of a mix and of its batches count from the change, and ramps of the packs in its parts go on."""
+    lengths = np.random.default_rng(seed).integers(1, 4, 9000).tolist()
+    packs = {
+        name: penstock.from_arrays({"x": np.arange(sum(lengths)) + first}, lengths)
+        .sequences()
+        .shuffle(seed)
+        .pack([(0, 4), (40, 8)], method="next_fit")
+        for name, first in (("a", 0), ("b", 100_000))
+    }
+    runs: list[Any] = [
+        ([(0, [3, 1]), (40, [1, 1])], [(0, 4), (24, 8)]),
+        ([(0, [1, 3]), (30, [9, 1])], [(0, 8), (16, 16)]),
+    ]
+    given = dict.fromkeys(packs, 0)
+    state: Any = None
+    for weights, ramp in runs:
+        mix = penstock.mix(packs, weights, stop="never")
+        loader = mix.loader(batch_size=Batches(ramp, sort=False, window=1024), threads=0, prefetch=1)
+        if state is not None:
+            loader.load_state_dict(state, changed="continue")
+        sources: list[int] = []
+        for batch in loader:
+            assert batch.n == next(n for begin, n in reversed(ramp) if begin <= batch.ticket.position)
+            for row, source in zip(batch["x"], batch["source"].tolist(), strict=True):
+                name = "ab"[source]
+                wanted = planned_samples(packs[name]).at(np.array([given[name]]))["x"][0]
+                assert row[: len(wanted)].tolist() == wanted[: len(row)].tolist()
+                given[name] += 1
+            sources += batch["source"].tolist()
+            if len(sources) >= 80:
+                break
+        begin = weights[1][0]
+        for stretch, (_, share) in zip((sources[:begin], sources[begin:]), weights, strict=True):
+            assert abs(stretch.count(0) - len(stretch) * share[0] / sum(share)) <= 1
+        state = stored(loader)
+    table = loader.why(batch.ticket).table
+    assert table["position"].max() < loader.state_dict()["position"]
 
 
 def test_what_cannot_be_continued_is_refused() -> None:

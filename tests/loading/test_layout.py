@@ -83,6 +83,8 @@ def test_a_dict_of_a_layout_has_the_type_of_the_output():
     assert [type(batch).__name__ for batch in kinds.values()] == ["BatchDict", "Tensors", "JaxArrays"]
     assert {str(batch.ticket) for batch in kinds.values()} == {str(next(iter(dataset().loader(8))).ticket)}
     assert jax.jit(lambda batch: batch["x"].sum())(kinds["jax"]) == pytest.approx(kinds["numpy"]["x"].sum())
+    named = next(iter(dataset().loader(8, output="jax", layout=("rewards", "actions"), float32=True)))
+    assert jax.jit(lambda batch: batch.rewards.sum())(named) == pytest.approx(kinds["numpy"]["x"].sum())
     assert isinstance(kinds["torch"]["x"], torch.Tensor)
     assert kinds["torch"]["longest"] == 3
 

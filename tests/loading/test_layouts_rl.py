@@ -164,6 +164,8 @@ def test_layouts_refuse_what_they_cannot_express(layout):
     stacks = {"observations": (-1, 1), "next_observations": ("observations", 0, 2)}
     with pytest.raises(SpecError, match=r"one number of|a vector of"):
         data.windows(4, columns=stacks).loader(4, layout=layout).peek()
+    with pytest.raises(SpecError, match=r"one number of|a vector of"):
+        data.windows(1, columns={"next_observations": ("observations", 1, 2)}).loader(4, layout=layout).peek()
     if layout != "sb3":
         with pytest.raises(SpecError, match="n-step"):
             data.transitions(n_step=2).loader(4, layout=layout).peek()

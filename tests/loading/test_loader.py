@@ -190,12 +190,13 @@ def test_an_empty_dataset_that_is_allowed_is_an_empty_loop():
     assert list(loader) == []
 
 
-def test_a_loader_has_eight_methods_and_the_attributes_of_pytorch():
+def test_a_loader_has_few_methods_and_the_attributes_of_pytorch():
     loader = dataset().loader(96, output="torch", drop_last=True, rank=1, world=2)
     methods = {name for name in dir(type(loader)) if not name.startswith("_")}
-    assert methods == {"load_state_dict", "peek", "set_epoch", "show", "skip", "state_dict", "stats", "why"}
+    own = {"coverage", "load_state_dict", "peek", "set_epoch", "show", "skip", "state_dict", "stats", "uses", "why"}
+    assert methods == {*own, "batch_sampler", "data_loader", "sampler"}
     values = {name: value for name, value in vars(loader).items() if not name.startswith("_") and name != "dataset"}
-    of_pytorch = {"batch_size": 96, "drop_last": True, "num_workers": 0, "pin_memory": False}
+    of_pytorch = {"batch_size": 96, "drop_last": True, "num_workers": 0, "pin_memory": False, "prefetch_factor": None}
     assert values == {**of_pytorch, "rank": 1, "world": 2}
 
 

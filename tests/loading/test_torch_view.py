@@ -91,12 +91,32 @@ def test_a_view_begins_where_the_loader_would_and_leaves_it_there():
         resumed.data_loader().sampler.set_epoch(1)
 
 
+def test_a_view_arranges_batches_as_the_loader_does():
+    options: dict[str, Any] = {"float32": True, "rename": {"a": "id"}, "device": "cpu"}
+    view, own = loader(**options).data_loader(num_workers=1), loader(**options)
+    for found, wanted in zip(view, own, strict=True):
+        assert list(found) == list(wanted) == ["observations", "id"]
+        torch.testing.assert_close(dict(found), dict(wanted), rtol=0, atol=0)
+
+
+def test_pages_are_locked_for_gpus_and_copies_are_begun_a_batch_ahead():
+    """The copies themselves need a device: here the calls are counted, and where a batch would go."""
+    assert [loader(device=device).pin_memory for device in (None, "cpu", "cuda")] == [False, False, True]
+    assert loader(device="cuda", pin=False).pin_memory is False
+    begun: list[int] = []
+    own = samples().loader(64, output=lambda batch: begun.append(batch.ticket.position))
+    for number, _ in enumerate(own, start=1):
+        assert len(begun) == min(number + 1, 16)
+
+
 def test_samples_may_be_taken_in_any_order():
     view = loader().data_loader()
     batch = view.dataset.__getitems__([5, 3, N + 2])
     assert batch["a"].tolist() == [epoch(0)[5], epoch(0)[3], epoch(1)[2]]
     assert batch.ticket is None
     assert view.dataset[N + 2]["a"] == epoch(1)[2]
+    spawned = pickle.loads(pickle.dumps(view.dataset))
+    assert spawned.__getitems__([7])["a"].tolist() == [epoch(0)[7]]
     split = DataLoader(view.dataset, 10, sampler=range(N - 1, -1, -1), collate_fn=view.collate_fn)
     assert rows(split) == epoch(0)[::-1]
 
@@ -137,7 +157,10 @@ def test_other_wrong_uses_name_the_right_call():
         loader(rank=1, world=2).data_loader()
     with pytest.raises(PlanError, match="which cannot use one, got meta"):
         loader(device="meta").data_loader(num_workers=1)
+    with pytest.raises(PlanError, match="which cannot use one, got meta"):
+        loader(device="meta", float32=True).data_loader(num_workers=1)
     with pytest.raises(PlanError, match="use the loader itself"):
         penstock.IterDataset.of(samples(), 64).loader(output="torch").data_loader()
-    with pytest.raises(PlanError, match='output="torch"'):
-        samples().loader(64).data_loader()
+    for options in ({}, {"float32": True}):
+        with pytest.raises(PlanError, match='output="torch"'):
+            samples().loader(64, **options).data_loader()

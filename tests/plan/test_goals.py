@@ -271,12 +271,34 @@ def test_wrong_goals_are_refused(options: dict[str, Any], message: str) -> None:
         samples.goals(**{"column": "observations", **options})
 
 
+@pytest.mark.parametrize("options", [{}, {"original": "observations/desired", "k": 1}, {"strategy": "random"}])
+def test_goals_after_a_mix_are_the_goals_of_its_datasets(options: dict[str, Any]) -> None:
+    def drawn(samples: Any) -> Any:
+        return samples.goals(column="observations/state", seed=4, **options)
+
+    one, two, three = (dataset([n, 11]).steps().shuffle(n) for n in (7, 3, 20))
+    inner, outer = {"a": one, "b": two}, [2, 1]
+    after = drawn(penstock.mix({"ab": penstock.mix(inner), "c": three}, outer).shuffle(2))
+    before = {name: drawn(each) for name, each in inner.items()}
+    parts = penstock.mix({"ab": penstock.mix(before), "c": drawn(three)}, outer).shuffle(2)
+    assert after.fingerprint == parts.fingerprint
+    assert after[:]["goal"].tolist() == parts[:]["goal"].tolist()
+
+
+def test_goals_of_samples_at_times_are_the_goals_of_steps() -> None:
+    data = dataset([4, 9, 2])
+    times = data.delta_timestamps({"actions": [-0.2, 0.0, 0.1]}, fps=10)
+    for strategy in ("final", "future", "random"):
+        ours, steps = (each.shuffle(3).goals(strategy, "observations/state", seed=2) for each in (times, data.steps()))
+        assert ours[:]["goal"].tolist() == steps[:]["goal"].tolist()
+
+
 def test_goals_at_a_wrong_place_are_refused() -> None:
     data = dataset([4, 5])
     with pytest.raises(PlanError, match="got SequencePlan"):
         data.sequences().goals("final", "actions")
-    with pytest.raises(PlanError, match="got MixedPlan"):
-        penstock.mix([data.steps()]).goals("final", "actions")
+    with pytest.raises(PlanError, match=r"got MixedPlan; .* before a mix is filtered"):
+        penstock.mix([data.steps()], stop="drain").filter("actions > 0").goals("final", "actions")
     with pytest.raises(PlanError, match="without functions"):
         data.steps().map(dict).goals("final", "actions")
     with pytest.raises(PlanError, match="without goals"):

@@ -166,7 +166,7 @@ def test_steps_are_drawn_at_once(n: int, capacity: int, samples: Any, mode: str)
         penstock.Replay(None, capacity, samples=samples),
         PlainReplay(samples, capacity),
     )
-    for turn in range(150):
+    for turn in range(100):
         if turn % 31 == 30:
             envs.reset_one(int(rng.integers(n)))
         if turn % 40 == 39:
@@ -259,12 +259,10 @@ def chain(replay: penstock.Replay, envs: Environments, plain: PlainReplay, turns
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
-@pytest.mark.parametrize("samples", SAMPLES[1::2], ids=repr)
 @pytest.mark.parametrize("way", ["pickle", "rows", "path", "path rows"])
-def test_a_saved_replay_goes_on_as_if_nothing_had_happened(
-    way: str, samples: Any, sampler: Any, tmp_path: Path
-) -> None:
+def test_a_saved_replay_goes_on_as_if_nothing_had_happened(way: str, sampler: Any, tmp_path: Path) -> None:
     """Steps come in between too: open episodes go on where they were."""
+    samples = SAMPLES[3] if way in ("rows", "path") else SAMPLES[1]
 
     def new(folder: str) -> penstock.Replay:
         where = tmp_path / folder if way.startswith("path") else None
@@ -275,8 +273,8 @@ def test_a_saved_replay_goes_on_as_if_nothing_had_happened(
         rng = np.random.default_rng(8)
         replay, envs, plain = new(str(saved)), Environments(3, "NextStep", rng), PlainReplay(samples, 50)
         drawn: list[Any] = []
-        for _ in range(4):
-            drawn += chain(replay, envs, plain, 60, rng)
+        for _ in range(3):
+            drawn += chain(replay, envs, plain, 50, rng)
             if way.startswith("path"):
                 replay.sample(1)
             if saved and way == "pickle":
@@ -289,7 +287,7 @@ def test_a_saved_replay_goes_on_as_if_nothing_had_happened(
                 assert_equal(replay, plain)
         ends.append(drawn)
     assert ends[0] == ends[1]
-    assert len(ends[0]) > 20
+    assert len(ends[0]) > 10
 
 
 @pytest.mark.parametrize("in_folder", [False, True])
@@ -301,7 +299,7 @@ def test_the_journal_repeats_a_run_of_steps(sampler: Any, in_folder: bool, tmp_p
     store = tmp_path / "store" if in_folder else None
     replay = penstock.Replay(store, 50, samples=samples, sampler=sampler, seed=4, journal=tmp_path / "journal")
     envs, plain = Environments(3, "SameStep", rng), PlainReplay(samples, 50)
-    drawn = chain(replay, envs, plain, 300, rng)
+    drawn = chain(replay, envs, plain, 150, rng)
     again = penstock.Replay(store, 50, samples=samples, sampler=sampler, seed=4, replays=tmp_path / "journal")
     for wanted in drawn:
         assert {name: rows.tolist() for name, rows in again.sample(9).items()} == wanted
@@ -340,7 +338,8 @@ class Counting(gymnasium.Env[Any, Any]):
     action_space = gymnasium.spaces.Discrete(3)
 
     def __init__(self, length: int) -> None:
-        self.length, self.number, self.at = length, 100 * length, 0
+        self.length, self.number = length, 100 * length
+        self.at: float = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         self.number, self.at = self.number + 1, 0
@@ -396,7 +395,8 @@ def test_an_episode_that_is_refused_leaves_its_steps_in_memory_only(tmp_path: Pa
     counting = Counting(9)
     env = penstock.record(counting, replay)
     env.reset()
-    for counting.at in (0, 1, np.nan):
+    for at in (0, 1, np.nan):
+        counting.at = at
         env.step(0)
     with pytest.raises(penstock.errors.DataError, match="expected finite"):
         env.reset()

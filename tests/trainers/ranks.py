@@ -74,6 +74,7 @@ def _rank(
     import torch
 
     torch.set_num_threads(1)
+    multiprocessing.set_start_method("fork", force=True)  # of workers: a program that was not forked has this default
     os.environ.update(
         {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)},
         NODE_RANK="0",

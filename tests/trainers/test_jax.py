@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"  # before any test of this process imports JAX
@@ -22,6 +23,7 @@ from grain.experimental import assert_equal_output_after_checkpoint
 from toy import BATCH, samples
 
 import penstock
+import penstock.loading.grain
 from penstock.loading.grain import GrainDataset, GrainIterator
 
 
@@ -104,3 +106,7 @@ def test_maxtext_makes_global_arrays_of_the_batches() -> None:
     local.close()
     with pytest.raises(ValueError, match="closed"):
         next(local)
+
+
+def test_examples_of_the_module() -> None:
+    assert doctest.testmod(penstock.loading.grain).failed == 0

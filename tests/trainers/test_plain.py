@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,17 @@ from toy import samples
 
 from tests.trainers.orders import check_epochs, check_equal, joined
 from tests.trainers.ranks import trained
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_table_of_the_page_counts_the_lines_that_are_marked() -> None:
+    page = (ROOT / "docs/howto/trainers.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+\.py)`.*? \| (\d+) \|", page, re.MULTILINE)
+    for name, lines in rows:
+        program = (ROOT / "examples/trainers" / name).read_text("utf-8").splitlines()
+        assert sum("  # penstock" in line for line in program) == int(lines), name
+    assert len(rows) == 9
 
 
 @pytest.mark.parametrize("stop", [3, 17, 20])

@@ -31,10 +31,7 @@ class Explains(Protocol):
 
 
 def find_loader(place: str) -> Explains:
-    """Return the loader at `file.py:name` or `package.module:name`; a function is called to return it.
-
-    Raises `PlanError` if the name does not exist or is not a loader.
-    """
+    """Return the loader at `file.py:name` or `package.module:name`; a function is called to return it."""
     target = _named(place)
     if callable(target) and not hasattr(target, "why"):
         target = target()
@@ -46,8 +43,7 @@ def find_loader(place: str) -> Explains:
 def find_plan(place: str, batch_size: int | None = None) -> Loader[Any]:
     """Return the loader at `file.py:name`: the object of this name, or a loader of it if it is a `MapDataset`.
 
-    A function is called to return it. `batch_size` is for a `MapDataset` alone, by default 64. Raises `PlanError` if
-    the name does not exist or is something else.
+    A function is called to return it. `batch_size` is for a `MapDataset` alone, by default 64.
     """
     target = _named(place)
     if callable(target) and not isinstance(target, type):

@@ -62,7 +62,7 @@ Episodes = Annotated[
 
 
 def pairs(given: list[str] | None, name: str) -> dict[str, Any]:
-    """Parse `key=value` texts to a dict; values are parsed as JSON if possible, else text. Raises `DataError`."""
+    """Parse `key=value` texts to a dict; values are parsed as JSON if possible, else text."""
     parsed: dict[str, Any] = {}
     for text in given or []:
         key, equals, value = text.partition("=")
@@ -81,7 +81,7 @@ def value_of(text: str) -> Any:
 
 
 def nbytes(text: str) -> int:
-    """Parse a size, in bytes. Raises `DataError`."""
+    """Parse a size, in bytes."""
     digits = text.strip().rstrip("".join(set("".join(UNITS)) | set("".join(UNITS).upper())))
     unit = text.strip()[len(digits) :].lower()
     try:
@@ -108,9 +108,7 @@ def opened(
 
 
 def stores(given: list[str] | None, *locations: str) -> list[dict[str, Any]]:
-    """Return the options of the store of each location that is read; none for paths. Raises `DataError`
-    without a URL.
-    """
+    """Return the options of the store of each location that is read; none for paths."""
     options = pairs(given, "--storage")
     remote = [has_url(location) for location in locations]
     if options and not any(remote):
@@ -119,7 +117,7 @@ def stores(given: list[str] | None, *locations: str) -> list[dict[str, Any]]:
 
 
 def storage_options(given: list[str] | None, location: str, out: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options of the store to read from, and of the store to write to. Raises `DataError` without a URL."""
+    """Return the options of the store to read from, and of the store to write to."""
     options = pairs(given, "--storage")
     read, written = has_url(location), isinstance(output_place(out), Url)
     if options and not read and not written:

@@ -73,7 +73,9 @@ def record(
     policy: PolicyName = RANDOM,
     random: Annotated[bool, typer.Option("--random", help="The same as --policy random.")] = False,
     weights: Weights = None,
-    benchmark: Annotated[str | None, typer.Option("--benchmark", help="A name of penstock.envs, with --task.")] = None,
+    benchmark: Annotated[
+        str | None, typer.Option("--benchmark", help="A benchmark of penstock-imitation, with --task.")
+    ] = None,
     task: Annotated[str | None, typer.Option("--task", help="A task of the benchmark.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="env_cfg.KEY=VALUE", help="Set a value of the benchmark.")
@@ -188,10 +190,7 @@ def _into(
 def _target(
     out: Path, entry: Format, options: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> Callable[[Spec], Writer]:
-    """Return a function that creates the dataset once its columns are known.
-
-    Raises `FileExistsError` for an existing path and `DataError` for unknown options, both at once.
-    """
+    """Return a function that creates the dataset once its columns are known."""
     known = entry.target(options).options
     if known is not None and (wrong := sorted(options.keys() - set(known))):
         raise DataError(f"expected options of {entry.name} among {list(known)}, got {wrong}")

@@ -64,7 +64,7 @@ def read_span(data: ByteArray, position: int, size: int) -> tuple[ByteArray, int
 
 
 def chunk_at(data: ByteArray, position: int) -> RiegeliChunk:
-    """Return the header of the chunk at a position. Raises `FormatError` for a damaged one."""
+    """Return the header of the chunk at a position."""
     raw, after = read_span(data, position, HEADER)
     words = raw.view("<u8").tolist() if raw.ctypes.data % 8 == 0 else raw.copy().view("<u8").tolist()
     stored, size, digest, kind, decoded = words
@@ -128,7 +128,7 @@ def record_chunks(data: ByteArray) -> tuple[list[RiegeliChunk], str | None]:
 
 
 def _records_end(data: ByteArray) -> int:
-    """Return the byte at which the records end, from the postscript. Raises `FormatError`."""
+    """Return the byte at which the records end, from the postscript."""
     if len(data) < 2 * BLOCK or len(data) % BLOCK:
         raise FormatError(f"expected whole blocks of {BLOCK} bytes, got {len(data)} bytes")
     values, offsets = decode_chunk(data, chunk_at(data, len(data) - BLOCK))

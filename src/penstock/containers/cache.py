@@ -42,7 +42,7 @@ class Cache:
             return cached[0]
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:
-        """The cached value; otherwise `make` gives the value and its size. Raises what `make` raises."""
+        """The cached value; otherwise `make` gives the value and its size."""
         while True:
             with self._lock:
                 if (cached := self._held.get(key)) is not None:

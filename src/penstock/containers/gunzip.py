@@ -31,10 +31,8 @@ def gunzip(data: bytes, limit: int) -> bytes:
     """The unpacked bytes of all members of `data`, checksums and lengths compared. Bytes after the last member that are
     no member are passed over, as gzip itself does.
 
-    Raises `GzipError`: `not_gzip` for what does not begin like a member, `truncated` where the end is missing, be it
-    of the checksum alone, `crc` for bytes that differ from their checksum or length, `damaged` for what is no deflate
-    stream, `too_large` for more than `limit` bytes or 65 536 members. Cost: one member, the common case, is one call
-    of the quickest installed library, which lets other threads run; several are read by zlib.
+    Cost: one member, the common case, is one call of the quickest installed library, which lets other threads run;
+    several are read by zlib.
     """
     if single(data) and (unpacked := one_member(data, limit)) is not None:
         return unpacked

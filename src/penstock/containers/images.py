@@ -256,7 +256,7 @@ def _quickly(blob: bytes, mode: str | None, most_pixels: int) -> AnyArray | None
 
 
 def _opened(blob: bytes, most_pixels: int) -> tuple[Any, str]:
-    """Return the image with its header read, and the mode that its pixels become. Raises `FormatError`."""
+    """Return the image with its header read, and the mode that its pixels become."""
     pillow: Any = require("PIL.Image", "images")
     try:
         image = pillow.open(io.BytesIO(blob), formats=READABLE)

@@ -63,9 +63,7 @@ def header_bytes(dtype: str | np.dtype[Any], shape: Sequence[int]) -> bytes:
 
 
 def header_of(raw: bytes, *, path: object, where: str | None = None, fields: bool = False) -> NpyHeader:
-    """The header of an `.npy` file of numbers, text or objects; with `fields`, of rows of named fields as well. Raises
-    `FormatError` for any other.
-    """
+    """The header of an `.npy` file of numbers, text or objects; with `fields`, of rows of named fields as well."""
     begin = 12 if raw[6:7] in WIDE else 10
     length = int.from_bytes(raw[8:begin], "little")
     if not raw.startswith(MAGIC) or raw[6:7] not in (b"\1", *WIDE):
@@ -130,9 +128,6 @@ def _sizes(shape: Any) -> tuple[int, ...]:
 def array_of(raw: bytes, *, path: object, where: str | None = None, objects: bool = False) -> AnyArray:
     """The array in the bytes of an `.npy` file, a view of them, read-only. With `objects`, it may hold some, which are
     read as plain values from a pickle that nothing of is run.
-
-    Raises `FormatError` where the shape does not fit the bytes and for objects that are not asked for,
-    `UnsafeDataError` for objects that are not data and booleans that are none.
     """
     header = header_of(raw, path=path, where=where)
     if header.dtype.hasobject:
@@ -152,10 +147,7 @@ def array_of(raw: bytes, *, path: object, where: str | None = None, objects: boo
 
 
 def map_array(path: Path) -> AnyArray:
-    """Map the array of an `.npy` file of numbers, read-only; it allocates no memory, and processes share it.
-
-    Raises `FormatError` where the shape does not fit the bytes, and for objects.
-    """
+    """Map the array of an `.npy` file of numbers, read-only; it allocates no memory, and processes share it."""
     raw = map_file(path)
     header = header_of(raw[: LONGEST + 12].tobytes(), path=path)
     if header.dtype.hasobject or header.nbytes != len(raw) - header.offset:
@@ -169,7 +161,7 @@ def map_array(path: Path) -> AnyArray:
 
 
 def objects_of(payload: bytes | memoryview, header: NpyHeader, *, path: object, where: str | None = None) -> AnyArray:
-    """The array of objects, as plain values, in what follows a header. Raises what `array_of` does."""
+    """The array of objects, as plain values, in what follows a header."""
     value = loads(payload, path=path, where=f"of {where}" if where else "")
     same = is_array(value) and value.dtype.hasobject and value.shape == header.shape
     if not header.dtype.hasobject or not same:

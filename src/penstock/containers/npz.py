@@ -55,8 +55,6 @@ class NpzArchive:
     """The arrays of an `.npz` file by name. Nothing is read before it is asked for.
 
     `max_bytes` bounds what all deflated members together may become. Names are names and never places on the disk.
-
-    Raises `FormatError` for a damaged archive, `UnsafeDataError` for false sizes and members that overlap.
     """
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
@@ -120,7 +118,7 @@ class NpzArchive:
         return [(side, begin, stop) for side, begin, stop in sides if stop > begin]
 
     def header(self, name: str) -> NpyHeader:
-        """Dtype and shape of an array, at the price of its first bytes. Raises `FormatError`."""
+        """Dtype and shape of an array, at the price of its first bytes."""
         check_mapped(self._data)
         member = self.members[name]
         raw = self._data[member.start : member.start + min(member.stored, HEADER_BYTES)].tobytes()
@@ -131,8 +129,7 @@ class NpzArchive:
     def array(self, name: str) -> AnyArray:
         """One array, C-contiguous, of the machine's byte order: a view of the map where possible, else a copy.
 
-        Objects are read as plain values. Raises `FormatError` where header and bytes disagree, `ChecksumError` for
-        deflated bytes that are not what was written.
+        Objects are read as plain values.
         """
         member = self.members[name]
         header = self.header(name)

@@ -38,11 +38,7 @@ FILLS = {
 
 
 def adapt(draft: Draft, target: Target, scan: Scan, *, fill: bool) -> None:
-    """Change the draft until the target has a place for all of it.
-
-    Raises `SpecError` for columns that the target needs and the source does not have, unless `fill` says to fill them,
-    `DataError` for episodes that it has no place for.
-    """
+    """Change the draft until the target has a place for all of it."""
     _drop_repeated(draft, scan)
     if target.flat:
         _flatten(draft)
@@ -70,7 +66,7 @@ def adapt(draft: Draft, target: Target, scan: Scan, *, fill: bool) -> None:
 
 
 def _inner(draft: Draft, target: Target) -> None:
-    """Parts of observations and actions that are no numbers. Raises `SpecError` if nothing else is left."""
+    """Parts of observations and actions that are no numbers."""
     for root in ("observations", "actions"):
         for path in [
             p for p in draft.below(root) if draft.fields[p].ragged or draft.fields[p].dtype.kind not in "biufc"
@@ -167,7 +163,7 @@ def _close(draft: Draft, scan: Scan) -> None:
 
 
 def _scalar(draft: Draft, path: str) -> None:
-    """`[T, 1]` as `[T]`. Raises `SpecError` for what is no number a step."""
+    """`[T, 1]` as `[T]`."""
     field = draft.fields[path]
     if field.align != "step" or field.ragged or field.shape not in ((), (1,)):
         raise SpecError(f"expected {path} as one number a step, got {field}; rename or leave it out (--rename, --drop)")

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,10 +33,19 @@ _DIGESTS: dict[tuple[str, str | int | None], FunctionDigest] = {}
 """Digest of each function that was named in this process, before its first call, which may fill global variables."""
 
 
+class RandomizedFunction(Protocol):
+    """A function of an episode with an argument `rng`."""
+
+    def __call__(self, episode: Episode, /, *, rng: np.random.Generator) -> Any:
+        """Return columns of the episode, or whether it stays."""
+        ...
+
+
 class EpisodeMap:
     """A function of an episode, how to call it, and how to read what it returns.
 
-    Arguments are as of `EpisodeDataset.map_episodes`. `location` is `module:function` where other processes find it.
+    Arguments are as of `EpisodeDataset.map_episodes`. `entries` describe it to other processes, and
+    `of_entries` finds it there.
     """
 
     def __init__(

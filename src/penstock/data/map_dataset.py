@@ -509,12 +509,13 @@ class MapDataset(OtherNames, Loadable):
         """Draw a goal for each sample, from the states of a column (hindsight goals). See `penstock.plan.Goals`.
 
         The goals of an epoch are a function of seed and position, and another epoch has other goals. Call it after
-        `steps`, `windows` or `pairs` and their filters and orders, and before `map`, `pack` and `mix`.
+        `steps`, `windows`, `pairs` or `delta_timestamps` and their filters and orders, and before `map` and `pack`.
+        Goals of a mix are drawn in each of its datasets, as if it had been called before `mix`.
 
         Args:
             strategy: `"future"` (a later state of the episode), `"final"` (its last state), `"episode"` (any of its
                 states), `"geometric"` (a later state at a geometric distance), or `"random"` (any state of any
-                episode). The default is `"future"`.
+                episode of the dataset). The default is `"future"`.
             column: Column of achieved goals or states, step or boundary. The default is `"observations"`.
             original: Column of recorded goals, read at the anchor step. One of `k + 1` samples then keeps its recorded
                 goal, and `<name>_drawn` `[n]` bool is False for these. The default is None: all goals are drawn.
@@ -529,7 +530,7 @@ class MapDataset(OtherNames, Loadable):
 
         Raises:
             PlanError: An option is out of range, a column is missing, ragged or has one row for each episode, the
-                samples are packs or a mix, or the dataset has map functions.
+                samples are packs, a mix was filtered or weighted, or the dataset has map functions.
 
         Example:
             >>> import numpy as np, penstock
@@ -545,7 +546,9 @@ class MapDataset(OtherNames, Loadable):
                 if each in source.spec and source.spec[each].kind == "ragged":
                     raise PlanError(f"expected a column of arrays of one shape to draw goals from, got ragged {each!r}")
         goals = Goals(strategy, column, original, k, p, offset, name, seed)
-        return MapDataset(self._samples.reordered(goals, () if original is None else (GoalChoice(name),)))
+        stages = () if original is None else (GoalChoice(name),)
+        in_parts = self._samples.with_parts(lambda part: part.reordered(goals, stages))
+        return MapDataset(in_parts or self._samples.reordered(goals, stages))
 
     def relabel(self, fn: MapFn, *, goal: str = "goal", version: str | int | None = None) -> MapDataset:
         """Compute columns again from the state and the goal, such as rewards and terminations.

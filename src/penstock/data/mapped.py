@@ -164,6 +164,11 @@ class MappedSource(OverlaySource):
         return self._offsets[column]
 
     @override
+    def refresh(self) -> bool:
+        self._offsets.clear()
+        return super().refresh()
+
+    @override
     def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
         if column in self.fields:
             Source.read_values(self, column, selection, out)

@@ -387,3 +387,6 @@ class _Mix:
 
     def remade(self, make: Callable[[object], PlannedSamples | None]) -> PlannedSamples | None:
         return make(self)
+
+    def with_parts(self, change: Callable[[PlannedSamples], PlannedSamples]) -> PlannedSamples:
+        return _mixed({name: change(dataset) for name, dataset in self.datasets.items()}, self.options)

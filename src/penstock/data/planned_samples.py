@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -46,6 +46,15 @@ class SamplesOrigin(Protocol):
 
     def remade(self, make: Callable[[object], PlannedSamples | None]) -> PlannedSamples | None:
         """Return the samples over another root, with the same transforms and functions, or None."""
+        ...
+
+
+@runtime_checkable
+class MixOrigin(Protocol):
+    """How a mix was made."""
+
+    def with_parts(self, change: Callable[[PlannedSamples], PlannedSamples]) -> PlannedSamples:
+        """Return the mix of changed datasets."""
         ...
 
 
@@ -149,6 +158,17 @@ class PlannedSamples:
         None. None also if a transform fits only these samples.
         """
         return None if self.origin is None else self.origin.remade(make)
+
+    def with_parts(self, change: Callable[[PlannedSamples], PlannedSamples]) -> PlannedSamples | None:
+        """Return a mix of changed datasets, also of those of mixes inside of it, with the same transforms.
+
+        None if there is no mix, or a transform fits only these samples.
+        """
+
+        def within(part: PlannedSamples) -> PlannedSamples:
+            return part.with_parts(change) or change(part)
+
+        return self.remade(lambda origin: origin.with_parts(within) if isinstance(origin, MixOrigin) else None)
 
 
 @dataclass(frozen=True)

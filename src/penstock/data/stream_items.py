@@ -33,7 +33,7 @@ _LONGEST = 1 << 31  # positions are int32
 
 @dataclass(frozen=True)
 class PackOptions:
-    """Arguments of `IterDataset.pack`. Raises `PlanError` if they are impossible."""
+    """Arguments of `IterDataset.pack`."""
 
     length: int | Mapping[str, int]
     open_bins: int

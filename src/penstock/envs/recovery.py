@@ -7,11 +7,9 @@ and calls any function that a spec names. Without `trust`, `recover` makes only 
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import importlib.util
 import json
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.narrowing import is_listed, is_mapping
@@ -168,26 +166,3 @@ def _check_registered(gymnasium: Any, spec: EnvSpec) -> None:
             f"expected {spec.id} with its registered entry point {name!r}, got {spec.entry_point!r} "
             "in the dataset's metadata; pass trust=True if you know where the dataset comes from"
         )
-
-
-def check_requirements(requirements: Iterable[str], provided: Mapping[str, str]) -> None:
-    """Warn about each pip-style requirement that is malformed, not installed, or installed in another version."""
-    parsing: Any = require("packaging.requirements", "minari")
-    for text in requirements:
-        try:
-            requirement = parsing.Requirement(text)
-        except parsing.InvalidRequirement:
-            warnings.warn(f"Ignoring malformed requirement `{text}`", stacklevel=3)
-            continue
-        name = str(requirement.name)
-        try:
-            installed = provided.get(name.lower()) or importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            warnings.warn(f'Package {name} is not installed. Install it with `pip install "{text}"`', stacklevel=3)
-            continue
-        if not requirement.specifier.contains(installed, prereleases=True):
-            warnings.warn(
-                f"Installed {name} {installed} does not meet {requirement.specifier}. We recommend to "
-                f'install the required version with `pip install "{text}"`',
-                stacklevel=3,
-            )

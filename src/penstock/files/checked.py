@@ -43,10 +43,7 @@ def write_checked(path: StrPath, magic: bytes, key: str, *parts: Any) -> None:
 def read_checked(
     path: StrPath, magic: bytes, key: str, *, limit: int = 1 << 32, mapped: bool = False
 ) -> memoryview | None:
-    """Read the content of a cache file; None if there is none under this key that is as it was written.
-
-    A missing, empty, cut, damaged or foreign file counts as none, and so does one that cannot be read, one of more than
-    `limit` bytes, a link or a pipe: make the content again.
+    """Read the content of a cache file; None if there is none under this key that is as it was written: make it again.
 
     With `mapped`, a large file is mapped, so that all processes of a machine share its memory, and `limit` does not
     count. Files are replaced and never changed, so what is mapped stays as it is.

@@ -75,8 +75,6 @@ class PooledFile:
     `with file as fd` gives its descriptor for the block. Between blocks the descriptor stays open as long as there are
     few of them: all pooled files of a process together keep at most a quarter of what `ulimit -n` allows, 256 at most,
     those used last. Locks do not outlive a descriptor, so a file that is locked has to be opened otherwise.
-
-    Raises what `open_regular` does, and `FormatError` where another file is at its path when it is opened again.
     """
 
     __slots__ = ("fd", "flags", "identity", "path", "users")

@@ -43,7 +43,7 @@ class AppendLog:
         return _read(self._open_fd(), self._end)
 
     def append(self, data: bytes) -> None:
-        """Write behind the last record. Raises `OSError` if the disk is full; the log is then as it was."""
+        """Write behind the last record."""
         fd = self._open_fd()
         try:
             _write(fd, data, self._end, self.path)

@@ -121,10 +121,7 @@ class RemoteFiles(ABC):
 
     @abstractmethod
     def fill(self, wanted: Sequence[Wanted]) -> Callable[[], None]:
-        """Fetch what is missing of some ranges. They stay until the function that is returned is called.
-
-        Raises `RemoteError` if they cannot be fetched.
-        """
+        """Fetch what is missing of some ranges. They stay until the function that is returned is called."""
 
     @abstractmethod
     def begin_fetch(self, wanted: Sequence[Wanted], *, most: bool) -> None:

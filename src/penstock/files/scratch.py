@@ -60,7 +60,7 @@ def sweep_once(folder: StrPath) -> None:
 def make_scratch(target: Path, make: Callable[[str], int]) -> tuple[Path, int]:
     """A scratch path for `target` and its locked descriptor.
 
-    `make` makes a file or folder at a path that is new, and opens it. Raises what `make` raises, naming `target`.
+    `make` makes a file or folder at a path that is new, and opens it.
     """
     base = os.fsdecode(os.fsencode(target.name)[:_NAME_BYTES])
     while True:

@@ -56,8 +56,6 @@ class BlockQueue(Generic[T]):
     A thing too heavy for an empty queue goes in alone. When the queue is full, `overflow` says what `put` does:
     `"block"` waits, `"drop_new"` drops the thing, `"keep_newest"` drops the oldest that wait until it fits. `drops`
     counts them. Any number of threads may put and get.
-
-    Raises `PlanError` for bounds below one or another `overflow`.
     """
 
     def __init__(self, items: int = 4, nbytes: int | None = None, overflow: Overflow = "block") -> None:
@@ -105,10 +103,7 @@ class BlockQueue(Generic[T]):
         return Producer(self)
 
     def put(self, item: T, timeout: float | None = None) -> list[T]:
-        """Put an item in. Return the items that were dropped for lack of room: the new one, or the oldest ones.
-
-        Raises `QueueClosed`, and `TimeoutError` after `timeout` seconds without room.
-        """
+        """Put an item in. Return the items that were dropped for lack of room: the new one, or the oldest ones."""
         weight, dropped = int(getattr(item, "nbytes", 0)), list[T]()
         with self._changed:
             self._check_open()
@@ -129,11 +124,7 @@ class BlockQueue(Generic[T]):
         return dropped
 
     def get(self, timeout: float | None = None) -> T:
-        """The oldest thing.
-
-        Raises `QueueClosed` once the queue is closed and empty, the error it was closed with at once, and
-        `TimeoutError` after `timeout` seconds without anything.
-        """
+        """The oldest thing."""
         with self._changed:
             with self._waiting:
                 wait_until(self._changed, lambda: self._closed or len(self._held) > 0, timeout, "something in a queue")
@@ -189,7 +180,7 @@ class Producer(Generic[T]):
         self._open = True
 
     def put(self, item: T, timeout: float | None = None) -> list[T]:
-        """As `BlockQueue.put`. Raises `QueueClosed` after `close`."""
+        """As `BlockQueue.put`."""
         if not self._open:
             raise QueueClosed("expected a producer that is open, got one that is closed")
         return self._queue.put(item, timeout)

@@ -26,12 +26,10 @@ PART = "part"
 
 
 class JoinedSource(Source):
-    """Datasets with the same columns, one after the other.
+    """Datasets with the same columns, one after the other. Global rows count through all parts.
 
-    Global rows count through all parts. The metadata has the entries that are equal in all parts, and `parts`: a list
-    with `name`, `episodes`, `steps` and the other entries of each. The metadata of an episode has the entries of its
-    part, and `part`, the number of the part. A space that differs between parts is None. A joined dataset does not
-    grow: open it again.
+    The metadata has the entries that are equal in all parts, and `parts`, with `name`, `episodes`, `steps` and the
+    other entries of each. A joined dataset does not grow: open it again.
     """
 
     parses: ClassVar[bool] = False

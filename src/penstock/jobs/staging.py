@@ -113,7 +113,7 @@ def staging_digest(arguments: Mapping[str, Any], fingerprint: str) -> str:
 
 
 def local_target(out: str) -> Path:
-    """Return the path of a target. Raises `DataError` for a URL."""
+    """Return the path of a target."""
     place = output_place(out)
     if isinstance(place, Url):
         raise DataError(f"expected a path for a target that is written in parts, got {place}; upload it afterwards")

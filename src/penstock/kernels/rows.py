@@ -43,7 +43,7 @@ class RowMap:
     def build(
         cls, buffers: Sequence[ByteArray], rows: IntArray, buffer: IntArray, offset: IntArray, row_bytes: int
     ) -> RowMap:
-        """Map runs of `rows[R]` rows of `row_bytes` bytes. Raises `IndexError` if a run leaves its buffer."""
+        """Map runs of `rows[R]` rows of `row_bytes` bytes."""
         first = offsets_of(rows)
         sizes = np.array([len(b) for b in buffers], np.int64)
         if len(rows) and (
@@ -79,8 +79,6 @@ class RowMap:
         """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span `j`.
 
         `out` is C-contiguous bytes that hold whole rows. Cost: one copy of the bytes read, with the GIL released.
-        Raises `IndexError` if a span leaves the map or the buffer, and `FormatError` if a file that it reads was
-        truncated since it was mapped; both before anything is copied.
         """
         if self.row_bytes == 0:
             return
@@ -147,7 +145,7 @@ def expanded(first: IntArray, count: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def flat(out: ByteArray, row_bytes: int) -> ByteArray:
-    """`out` as `[bytes]`. Raises `IndexError` if it is not whole rows of bytes in one piece."""
+    """`out` as `[bytes]`."""
     if out.dtype != np.uint8 or not out.flags.c_contiguous or out.size % row_bytes:
         raise IndexError(
             f"expected a C-contiguous buffer of uint8 with whole rows of {row_bytes} bytes, "

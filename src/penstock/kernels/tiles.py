@@ -64,7 +64,6 @@ class TileMap:
     ) -> TileMap:
         """Map tiles; see the class for the arguments, all of them int64 arrays where they are arrays.
 
-        Raises `IndexError` if tiles do not cover a run, leave their buffer, or the arguments do not fit together.
         Cost: a few passes over the tiles; nothing is read.
         """
         first, tile_first, tile_buffer, tile_offset = (
@@ -105,8 +104,6 @@ class TileMap:
 
         `out` is C-contiguous bytes that hold whole rows. Cost: one copy of the bytes read, in pieces as long as the
         tiles are wide, with the GIL released. Tiles that cut more than four axes are copied by a loop in Python.
-        Raises `IndexError` if a span leaves the map or the buffer, and `FormatError` if a file was truncated since it
-        was mapped; both before anything is copied.
         """
         if self.row_bytes == 0:
             return

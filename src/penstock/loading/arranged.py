@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 from penstock.core.columns import Columns
 from penstock.core.narrowing import is_array, is_mapping, is_tuple
@@ -35,6 +35,16 @@ class BatchDict(dict[str, Any]):
         super().__init__(tree)
         self.ticket = ticket
         self.weight = weight
+
+    @classmethod
+    def of(cls, tree: Mapping[str, Any], columns: Columns) -> Self:
+        """Return a dict with the ticket and the weight of a batch, if the columns are one.
+
+        Args:
+            tree: Nested dict.
+            columns: The batch.
+        """
+        return cls(tree, *mark_of(columns))
 
 
 @lru_cache

@@ -35,7 +35,7 @@ from penstock.loading.batch_source import BatchSource, State
 from penstock.loading.block_source import BlockSource
 from penstock.loading.pipeline_source import PipelineSource
 from penstock.loading.position_source import PositionSource
-from penstock.loading.seams import MixRecord, next_mix, records
+from penstock.loading.seams import MixRecord, carried_skips, next_mix, records
 from penstock.loading.skips import Skips
 from penstock.loading.ticket import Ticket
 
@@ -196,7 +196,9 @@ class Cursor:
         if not isinstance(given, PositionSource):
             raise StateError("expected a MapDataset to continue a mix with, got an IterDataset or a live pipeline")
         seams = (*records(rest.get("seams", [])), MixRecord.from_json(rest["mix"]))
-        source = replace(given, dataset=next_mix(given.dataset, seams), seams=seams)
+        dataset = next_mix(given.dataset, seams)
+        skips = carried_skips(dataset, seams[-1], Skips.from_json(rest.get("skipped", [])))
+        source = replace(given, dataset=dataset, seams=seams, skips=skips)
         self._whole = source
         self.source = source
         self.state = source.start()

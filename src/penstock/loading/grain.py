@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from penstock.core.columns import Columns
-from penstock.errors import require
 from penstock.loading.arranged import BatchDict
 from penstock.loading.loader import Loader
 
-grain: Any = require("grain", "grain")
+grain: Any = import_module("grain")
 
 
 class GrainDataset(grain.IterDataset):

@@ -13,14 +13,13 @@ from penstock.core.columns import Columns, nest
 from penstock.core.narrowing import is_array, is_list, is_mapping, is_tuple
 from penstock.core.ragged import Ragged
 from penstock.errors import PlanError, SpecError, require
-from penstock.loading.arranged import mark_of, through
+from penstock.loading.arranged import BatchDict, mark_of, through
 from penstock.loading.ranks import MeshRows, Ranks, ranks
-from penstock.loading.ticket import Batch, Ticket
+from penstock.loading.ticket import Batch
 
-# A batch is JAX arrays, made as a `sharding` says: one for all arrays, or nested as the batch is. The sharding also
-# says which rows a process loads: those of its devices, in the order of the batch. So the array of all processes is the
-# batch of one, in this order, whatever the order of the devices of a mesh. Processes whose devices have the same rows
-# load the same rows.
+# A sharding also decides which rows a process loads: the rows of its devices, in the order of the batch. So a global
+# array is the batch of a single process, in the same order, for any order of devices in a mesh. Processes whose devices
+# have the same rows load the same rows.
 
 if TYPE_CHECKING:
     import jax
@@ -28,7 +27,7 @@ else:
     jax = require("jax", "jax")
 
 
-class JaxArrays(dict[str, Any]):
+class JaxArrays(BatchDict):
     """A batch as nested dicts of JAX arrays, with a `ticket` and the `weight` of the share of this rank.
 
     It is a pytree like a dict. The ticket is not part of the pytree, so a new ticket causes no compilation.
@@ -43,11 +42,6 @@ class JaxArrays(dict[str, Any]):
         >>> JaxArrays({"x": jnp.zeros(2)})["x"].shape
         (2,)
     """
-
-    def __init__(self, tree: Mapping[str, Any] = {}, ticket: Ticket | None = None, weight: float = 1.0) -> None:
-        super().__init__(tree)
-        self.ticket = ticket
-        self.weight = weight
 
 
 def _flattened(batch: JaxArrays) -> tuple[list[tuple[Any, Any]], Hashable]:
@@ -214,7 +208,7 @@ def _shards(sharding: Any) -> list[tuple[int, int, int]]:
     """Process of each device, the part of the rows that it has, and the number of parts."""
     devices = len(sharding.device_set)
     dimensions = max(len(getattr(sharding, "spec", ())), 1)
-    slices = sharding.devices_indices_map((devices,) * dimensions)  # divided, whatever the mesh is
+    slices = sharding.devices_indices_map((devices,) * dimensions)  # a size that every mesh divides
     spans = [(device.process_index, *index[0].indices(devices)[:2]) for device, index in slices.items()]
     return [(process, start // (stop - start), devices // (stop - start)) for process, start, stop in spans]
 
@@ -227,8 +221,8 @@ def mesh_rows(sharding: Any) -> MeshRows | None:
         return None
     if any(local):
         raise PlanError(
-            "expected shardings over the devices of all processes, or of this one alone, got some of each; give all "
-            "arrays one mesh, and a PartitionSpec() for those that every device has whole"
+            "expected shardings over the devices of all processes, or of this one alone, got both; give all "
+            "arrays one mesh, and PartitionSpec() where every device has the whole array"
         )
     shards = [shard for each in found for shard in _shards(each)]
     parts = math.lcm(*(count for _, _, count in shards))

@@ -122,6 +122,7 @@ class ArrangedOutput:
     def __init__(self, layout: Layout, output: Callable[[Batch], Any]) -> None:
         self._layout, self._output = layout, output
         self.pin: bool = getattr(output, "pin", False)
+        self.device: Any = getattr(output, "device", None)
 
     def __call__(self, batch: Batch) -> Any:
         """Return the arranged batch as the output makes it."""

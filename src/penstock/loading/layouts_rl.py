@@ -78,11 +78,11 @@ def tianshou(batch: Batch) -> dict[str, Any]:
     """Return the keys of tianshou's `Batch`. `done` is true at terminations and at time-outs, and arrays are `[n]`."""
     _require(batch, "tianshou", "terminations", "truncations")
     _refuse(batch, "tianshou", "discounts")
-    names = {"observations": "obs", "actions": "act", "next_observations": "obs_next", "infos": "info"}
+    names = {"observations": "obs", "actions": "act", "next_observations": "obs_next"}
     terminated, truncated = (_one_column(batch, name, np.dtype(bool))[:, 0] for name in ("terminations", "truncations"))
     ends = {"terminated": terminated, "truncated": truncated, "done": terminated | truncated}
     rewards = _one_column(batch, "rewards", np.dtype(np.float64))[:, 0]
-    own = {new: _tree(batch, name) for name, new in names.items() if name in batch}
+    own = {new: _tree(batch, name) for name, new in names.items()}
     return {**_others(batch, names), **own, "rew": rewards, **ends}
 
 
@@ -122,7 +122,8 @@ def _one_array(batch: Batch, name: str, layout: str) -> AnyArray:
 def _one_column(batch: Batch, name: str, dtype: np.dtype[Any]) -> AnyArray:
     """Return one number for each sample, `[n, 1]`."""
     value: Any = batch[name]
-    if not is_array(value) or value.size != batch.n:
+    shapes = [(batch.n,), (batch.n, 1)] if name == "rewards" else [(batch.n,)]  # flags of windows of 1 step are [n, 1]
+    if not is_array(value) or value.shape not in shapes:
         shape = value.shape if is_array(value) else "several columns"
         raise SpecError(f"expected one number of {name} for each sample, got {shape}; a layout takes single steps")
     return value.reshape(batch.n, 1).astype(dtype, copy=False)

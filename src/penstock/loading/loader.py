@@ -79,6 +79,7 @@ class Loader(Generic[T]):
         batch_size: Samples of a batch over all ranks, or None if a plan, an `IterDataset` or a pipeline decides it.
         drop_last: Whether a short last batch of an epoch is dropped.
         num_workers: 0: threads of this process load the batches.
+        prefetch_factor: None, as without worker processes.
         pin_memory: Whether batches go through page-locked memory.
         rank: Number of this process.
         world: Number of processes.
@@ -138,6 +139,7 @@ class Loader(Generic[T]):
         self.batch_size = None if isinstance(batch_size, Batches) else batch_size
         self.drop_last = drop_last
         self.num_workers = 0
+        self.prefetch_factor = None
         self.pin_memory: bool = getattr(self._hand_over, "pin", False)
         self.rank, self.world = shares.rank, shares.world
 
@@ -183,7 +185,7 @@ class Loader(Generic[T]):
 
     @property
     def sampler(self) -> torch.utils.data.Sampler[int]:
-        """A view for trainers of PyTorch: its `set_epoch` is that of the loader. It yields nothing.
+        """A view for trainers of PyTorch, whose `set_epoch` sets the epoch of the loader. It yields nothing.
 
         Example:
             >>> import penstock
@@ -330,7 +332,8 @@ class Loader(Generic[T]):
                 `"continue"` begins the new mix at position 0, each part after the samples that the old mix has taken of
                 the part with this name. No sample of a part is lost or repeated within its pass. New parts begin with
                 their first sample. Later states have the old mix on record, so `why` explains its tickets, and they
-                load without `changed`. Skipped ranges are dropped. The default is `"refuse"`.
+                load without `changed`. Skipped samples that were ahead stay skipped, at their new positions, unless
+                their part has no share now. The default is `"refuse"`.
 
         Raises:
             StateError: The state belongs to another dataset, plan or version, or the data has grown and `grown` is

@@ -19,7 +19,7 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class MeshRows:
-    """Parts of equal size of every batch, as a mesh of devices has them: those of this process, and whose each is.
+    """Parts of equal size of every batch, as a mesh of devices has them: the parts of this process, and whose each is.
 
     Several processes may have the same part. `holders` has the first one of each.
     """

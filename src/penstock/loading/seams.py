@@ -19,14 +19,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict, is_list
 from penstock.data.mix import MixCourse, continued, mix_below, position_in_mix
 from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import StateError
-from penstock.loading.skips import LARGEST
-from penstock.plan.base import Plan, epoch_of
+from penstock.loading.skips import LARGEST, Skips
+from penstock.plan.base import DerivedPlan, Plan, epoch_of
+from penstock.plan.mixed import MixedPlan
 
 EPOCHS_AHEAD = 8  # among whose ends a position with known counts is looked for
+MOST_CARRIED = 1 << 16  # skipped samples whose positions in another mix are found
 MOST_PARTS = 64  # of a mix whose counts are part of a state
 
 
@@ -142,6 +147,41 @@ def next_mix(now: PlannedSamples, seams: tuple[MixRecord, ...]) -> PlannedSample
             "use filter(), weighted() and without() on the datasets before they are mixed"
         )
     return mixed
+
+
+def carried_skips(now: PlannedSamples, seam: MixRecord, skips: Skips) -> Skips:
+    """Return the skipped positions of a mix that continues another one: skipped samples ahead follow their part.
+
+    Samples of parts that have no share now are not skipped in a later mix.
+    """
+    ahead = skips.within(seam.position, LARGEST)
+    many = sum(hi - lo for lo, hi in ahead)
+    if not many:
+        return Skips()
+    before = seam.dataset(now)
+    old, new = (None if samples is None else _bare(samples.plan) for samples in (before, now))
+    if many > MOST_CARRIED or not isinstance(old, MixedPlan) or not isinstance(new, MixedPlan):
+        raise StateError(
+            f"expected at most {MOST_CARRIED:,} skipped samples of a mix that has all its parts and no other order "
+            f"above it, to find them in the new mix, got {many:,} in the chain {' > '.join(now.chain)}; give the parts "
+            "that left weight 0, or clear state['skipped']"
+        )
+    k: IntArray = np.concatenate([np.arange(lo, hi) for lo, hi in ahead])
+    part, j = old.picks(k)
+    there = {each.name: number for number, each in enumerate(new.parts)}
+    found = [
+        new.places(there[each.name], np.sort(j[part == number]))
+        for number, each in enumerate(old.parts)
+        if each.name in there
+    ]
+    return Skips((position, position + 1) for position in np.concatenate(found).tolist())
+
+
+def _bare(plan: Plan) -> Plan:
+    """The plan below those that have its positions."""
+    while isinstance(plan, DerivedPlan) and plan.same_positions:
+        plan = plan.upstream
+    return plan
 
 
 def _next_known(plan: Plan, position: int) -> int | None:

@@ -64,6 +64,10 @@ class Skips:
         i = self._first.searchsorted(positions, side="right")
         return (i > 0) & (positions < np.concatenate([np.zeros(1, np.int64), ends])[i])
 
+    def within(self, lo: int, hi: int) -> list[tuple[int, int]]:
+        """Return the skipped positions of `lo : hi` as ranges."""
+        return [(max(first, lo), min(last, hi)) for first, last in self.ranges if max(first, lo) < min(last, hi)]
+
     def kept(self, lo: int, hi: int) -> list[tuple[int, int]]:
         """Return the kept positions of `lo : hi` as ranges."""
         kept: list[tuple[int, int]] = []

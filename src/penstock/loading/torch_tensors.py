@@ -11,7 +11,7 @@ from penstock.core.columns import Columns, nest
 from penstock.core.narrowing import is_mapping
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import require
-from penstock.loading.ticket import Batch, Ticket
+from penstock.loading.arranged import BatchDict
 
 if TYPE_CHECKING:
     import torch
@@ -19,7 +19,7 @@ else:
     torch = require("torch", "torch")
 
 
-class Tensors(dict[str, Any]):
+class Tensors(BatchDict):
     """A batch as nested dicts of tensors, with a `ticket` and the `weight` of the share of this rank.
 
     Args:
@@ -31,23 +31,6 @@ class Tensors(dict[str, Any]):
         >>> Tensors({"x": torch.zeros(2)})["x"].shape
         torch.Size([2])
     """
-
-    def __init__(self, tree: Mapping[str, Any] = {}, ticket: Ticket | None = None, weight: float = 1.0) -> None:
-        super().__init__(tree)
-        self.ticket = ticket
-        self.weight = weight
-
-    @classmethod
-    def of(cls, tree: Mapping[str, Any], columns: Columns) -> Tensors:
-        """Return tensors with the ticket and the weight of a batch, if the columns are one.
-
-        Args:
-            tree: Nested dict of tensors.
-            columns: The batch.
-        """
-        if not isinstance(columns, Batch):
-            return cls(tree)
-        return cls(tree, columns.ticket if columns.has_ticket else None, columns.weight)
 
     def to(self, device: str | torch.device, non_blocking: bool = False) -> Tensors:
         """Return a copy on a device, with the same ticket and weight. Lightning and Accelerate call it.

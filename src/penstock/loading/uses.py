@@ -43,7 +43,8 @@ class Uses:
             (position that the sample had before `without`), `epoch`, `batch` (number in its epoch, -1 if no batch has
             the sample), `row` (in the batch of all ranks), `rank` (that has the row), `given` (whether the batch was
             given), and `skipped` (whether the loader skips the position now; whether it was given before is not known).
-        tickets: Ticket of each line: of the rows of that rank. None if no batch has the sample.
+        tickets: Ticket of each line: of the rows of that rank, or with a sharding of all ranks. None if no batch has
+            the sample.
         name: Name of the source.
 
     Example:
@@ -184,7 +185,8 @@ def _lines(feed: PositionSource, position: int, mine: IntArray, mix: int) -> _Li
     part = ((row + 1) * ranks.parts - 1) // samples
     begin, end = first + part * samples // ranks.parts, first + (part + 1) * samples // ranks.parts
     if ranks.mesh is not None:
-        begin, end, part = first, last, np.take(ranks.mesh.holders, part, mode="clip")
+        begin, end = first, last
+        part = np.take(ranks.mesh.holders, part, mode="clip")  # of samples without a batch: left out below
     tickets: list[Ticket | None] = [
         Ticket(lo := skips.position(a), skips.position(b - 1) + 1 - lo, feed.digest) if number >= 0 else None
         for number, a, b in zip(batch.tolist(), begin.tolist(), end.tolist(), strict=True)

@@ -67,10 +67,7 @@ def retry_of(options: Mapping[str, Any]) -> Retry:
 
 
 def number_option(name: str, options: Mapping[str, Any], default: float) -> float:
-    """Return a number of 0 or more, by an option, the environment (`PENSTOCK_` and the name in upper case), or default.
-
-    Raises `ArgumentError` for a wrong option, and `DataError` for a wrong variable.
-    """
+    """Return a number of 0 or more: of an option, of the environment variable `PENSTOCK_<NAME>`, or the default."""
     variable = f"PENSTOCK_{name.upper()}"
     if name in options:
         value = options[name]

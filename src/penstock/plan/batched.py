@@ -107,6 +107,7 @@ class BatchedPlan(Reordered):
     def __init__(self, upstream: Plan, transform: Batches) -> None:
         super().__init__(upstream, transform)
         self._batches = transform
+        self.same_positions = not transform.sort
         ramps = [ramp for ramp in (transform.size, transform.tokens) if not (ramp is None or isinstance(ramp, int))]
         self._changes = sorted({position for ramp in ramps for position, _ in ramp if position})
         self._planned: OrderedDict[int, _PlannedWindow] = OrderedDict()

@@ -76,7 +76,7 @@ class Goals(PlanTransform):
 
     Raises:
         PlanError: An option is out of range, a column is missing or has one row for each episode, or the samples are
-            not samples at steps, as packs and mixes are not.
+            not samples at steps, as packs and mixes are not. `MapDataset.goals` draws in each dataset of a mix.
 
     Example:
         >>> import numpy as np, penstock
@@ -279,7 +279,7 @@ def _base(plan: Plan) -> tuple[AnchoredPlan, bool]:
     if not isinstance(plan, AnchoredPlan):
         raise PlanError(
             f"expected samples at steps to draw goals for, got {type(plan).__name__}; call goals() after steps(), "
-            "windows() or pairs(), before datasets are packed or mixed"
+            "windows() or pairs(), before samples are packed, and before a mix is filtered or weighted"
         )
     if not plan.inside:
         raise PlanError(

@@ -179,12 +179,20 @@ class MixedPlan(Plan):
         if lo >= hi or self.empty:
             return NONE
         number = self._part_of(source)
-        part, begin = self.parts[number], int(self.begin[number])
-        if part.plan.empty:
+        plan = self.parts[number].plan
+        if plan.empty:
             return NONE
-        j = part.plan.uses(source - self.first[number], episodes, *self.below(number, lo, hi)) - begin
-        each = int(self._each_epoch[number])
-        epoch, rank = np.divmod(j, each) if each else (np.zeros_like(j), j)
+        return self.places(number, plan.uses(source - self.first[number], episodes, *self.below(number, lo, hi)))
+
+    def places(self, number: int, j: IntArray) -> IntArray:
+        """Return the positions of samples `[n]` of a part. Those that the mix never gives are left out."""
+        each, begin = int(self._each_epoch[number]), int(self.begin[number])
+        if each == 0 and self.course.length is not None:
+            return NONE
+        j = j[j >= begin] - begin
+        if each == 0:
+            return self.course.places(number, j[j < self.course.counts(ENDLESS)[number]])
+        epoch, rank = np.divmod(j, each)
         return epoch * len(self) + self.course.places(number, rank)
 
     def below(self, number: int, lo: int, hi: int) -> tuple[int, int]:

@@ -57,7 +57,7 @@ class Schedule:
 
     @classmethod
     def of(cls, shares: Sequence[Fraction]) -> Schedule:
-        """The schedule of `[D]` shares that add up to one; see `penstock.plan.weights`. Raises `PlanError`."""
+        """The schedule of `[D]` shares that add up to one; see `penstock.plan.weights`."""
         return cls(tuple(shares), _order(PickTargets.of(_checked([(0, shares)])), None))
 
     @property
@@ -66,7 +66,7 @@ class Schedule:
         return self.order.bound
 
     def picks(self, k: IntArray) -> tuple[IntArray, IntArray]:
-        """`[n]` source and `[n]` rank of picks `k[n]`, 0 to 2^62, in any order. Raises `PlanError` outside of that."""
+        """`[n]` source and `[n]` rank of picks `k[n]`, 0 to 2^62, in any order."""
         return _picks(self.order, k, LONGEST)
 
     def counts(self, k: int) -> IntArray:
@@ -74,7 +74,7 @@ class Schedule:
         return self.order.counts(k)
 
     def place(self, source: int, j: int) -> int:
-        """The number of the pick that is the `j`-th of its source, from 0. Raises `PlanError` if it never comes."""
+        """The number of the pick that is the `j`-th of its source, from 0."""
         if not 0 <= source < len(self.shares) or not 0 <= j < self.counts(LONGEST)[source]:
             raise PlanError(f"expected a pick that comes before 2^62, got pick {j} of source {source}")
         return self.order.place(source, j)
@@ -121,8 +121,7 @@ class MixSchedule:
         """The course of constant `shares[D]`, or of `(position, shares)` pairs from position 0 on.
 
         `sizes[D]` are samples in each source, None where it does not end. `limits[D]` are the most picks of each source
-        in an epoch, None for any number. Raises `PlanError` where shares, sizes or limits do not fit, or where the stop
-        rule never comes to an end.
+        in an epoch, None for any number.
         """
         stretches = _checked(_stretches(shares))
         sizes = tuple(None if size is None else index(size) for size in sizes)
@@ -148,7 +147,8 @@ class MixSchedule:
 
     def picks(self, k: IntArray) -> tuple[IntArray, IntArray]:
         """`[n]` source and `[n]` rank of picks `k[n]` of an epoch. The rank counts on where a source starts over: it is
-        sample `rank % size` of the source's epoch `rank // size`. Raises `PlanError` for `k` outside the epoch."""
+        sample `rank % size` of the source's epoch `rank // size`.
+        """
         return _picks(self.order, k, LONGEST if self.length is None else self.length)
 
     def counts(self, k: int) -> IntArray:
@@ -163,8 +163,6 @@ class MixSchedule:
         """`[D]` ranks with which the sources enter an epoch of the mix: add them to the ranks of `picks`.
 
         Sources go on where the epoch before left them, so that nothing comes twice before its source is used up.
-
-        Raises `PlanError` for a second epoch of an endless mix.
         """
         if epoch and self.length is None:
             raise PlanError(f"expected epoch 0 of a mix that never stops, got {epoch}")

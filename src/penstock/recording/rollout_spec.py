@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,8 +12,7 @@ import gymnasium
 import numpy as np
 
 from penstock.core.narrowing import is_listed, is_mapping
-from penstock.envs.config import Config, EnvConfig
-from penstock.envs.registry import available, color_space_of, resolve
+from penstock.envs.named import NamedEnvironments, benchmarks, makers_of
 from penstock.errors import DataError, suggestion
 from penstock.recording.hooks import episode_seed
 from penstock.recording.infos import make_infos
@@ -93,7 +92,8 @@ class RolloutSpec:
         Raises:
             DataError: There is no such environment.
         """
-        return self._maker()()
+        makers = self._makers()
+        return _gymnasium(self.env) if makers is None else makers.make(self.env, self.settings)
 
     def metadata(self, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
         """Return the metadata of a dataset of these episodes.
@@ -101,8 +101,8 @@ class RolloutSpec:
         Args:
             env: The environment.
         """
-        config = self._config()
-        benchmark = {} if config is None else _about(config)
+        makers = self._makers()
+        benchmark = {} if makers is None else makers.described(self.env, self.settings)
         rollout = {"env": self.env, "policy": self.policy, "seed": self.seed}
         return environment_metadata(env, {**benchmark, "rollout": rollout})
 
@@ -144,29 +144,14 @@ class RolloutSpec:
         """
         return _first_steps(env, episode_seed(self.seed, number)) == _first_steps(env, episode_seed(self.seed, number))
 
-    def _config(self) -> EnvConfig | None:
-        """The configuration of a benchmark; None for an environment of Gymnasium."""
-        benchmark, slash, task = self.env.partition("/")
-        if slash and benchmark in available():
-            named = [f"env_cfg.benchmark_name={benchmark}", f"env_cfg.task_name={task}"]
-            return Config.from_args([*named, *self.settings]).env_cfg
-        if self.settings:
+    def _makers(self) -> NamedEnvironments | None:
+        """The module that makes the environment; None for an environment of Gymnasium."""
+        makers = makers_of(self.env)
+        if makers is None and self.settings:
             raise DataError(
                 f"expected a benchmark with settings (--set), got the environment {self.env!r} of Gymnasium"
             )
-        return None
-
-    def _maker(self) -> Callable[[], gymnasium.Env[Any, Any]]:
-        config = self._config()
-        if config is not None:
-            benchmark, resolved = resolve(config)
-            return benchmark.factory(resolved)
-        return lambda: _gymnasium(self.env)
-
-
-def _about(config: EnvConfig) -> dict[str, Any]:
-    _, resolved = resolve(config)
-    return {"env_cfg": resolved.to_mapping(), "color_space": color_space_of(resolved).value}
+        return makers
 
 
 def _gymnasium(env: str) -> gymnasium.Env[Any, Any]:
@@ -174,7 +159,9 @@ def _gymnasium(env: str) -> gymnasium.Env[Any, Any]:
         return gymnasium.make(env)
     except (gymnasium.error.Error, ImportError) as error:
         name, slash, _ = env.partition("/")
-        hint = f"{suggestion(name, available())}; benchmarks are {', '.join(available())}" if slash else ""
+        names = benchmarks()
+        known = f"benchmarks are {', '.join(names)}" if names else "pip install penstock-imitation brings benchmarks"
+        hint = f"{suggestion(name, names)}; {known}" if slash else ""
         raise DataError(f"expected an environment that can be made, got {env!r}: {error}{hint}") from error
 
 

@@ -86,7 +86,7 @@ class _Taken:
     online: Batch | None
 
     def to_state(self) -> dict[str, Any]:
-        """Return plain values and arrays. The rows are in it, for they may have left memory, or have changed."""
+        """Return plain values and arrays. The rows are in it, because they may have left memory."""
         state: dict[str, Any] = {"index": self.index, "position": self.position, "draw": None}
         if self.draw is not None and self.online is not None:
             state["draw"] = self.draw.to_state()

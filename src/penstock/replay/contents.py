@@ -18,9 +18,10 @@ from penstock.replay.journal import FLAGS, StepChange
 from penstock.replay.reader import SampleReader
 from penstock.replay.samplers import Drawing, ReplaySampler
 from penstock.replay.samples import AnchorRule, ReplaySamples, SampleLayout, SampleOutput
-from penstock.replay.segments import SegmentStore, StepStream
+from penstock.replay.segments import SegmentStore
 from penstock.replay.share import EpisodeShare
 from penstock.replay.stratified import StratifiedSampler
+from penstock.replay.streams import StepStream
 
 
 class ReplayContents:

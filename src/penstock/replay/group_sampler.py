@@ -229,7 +229,7 @@ class _GroupDrawing(Drawing):
         return PlanError(
             f"expected {wanted} to draw, got {len(self._ready)} ready; {len(self._unfinished)} prompts have unfinished "
             f"completions, and {self._dropped['stale']} groups were older than max_staleness="
-            f"{self._sampler.max_staleness}; collect more, or ask may_sample first"
+            f"{self._sampler.max_staleness}; collect more, or ask refresh().may_sample first"
         )
 
 

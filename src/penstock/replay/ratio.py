@@ -27,8 +27,8 @@ class SampleRatio:
         tolerance: Samples by which either side may be ahead. At least one batch, and the samples for one episode.
             The default is `samples_per_insert * min_size`.
         wait: `"block"` waits in `sample` and `write`. `"report"` never waits: `sample` raises before `min_size` steps,
-            and `Replay.may_sample` and `Replay.may_insert` say who is ahead. Use it where one thread does both. The
-            default is `"block"`.
+            and `may_sample` and `may_insert` of `Replay.refresh` say who is ahead. Use it where one thread does both.
+            The default is `"block"`.
         timeout: Seconds to block before an error. The default is None: no limit.
 
     Raises:

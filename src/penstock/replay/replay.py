@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from penstock.core.boundary import loading_state
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.data.map_dataset import MapDataset
-from penstock.errors import ArgumentError, PlanError
+from penstock.errors import PlanError
 from penstock.formats.base.writer import StepRecording, Writer
 from penstock.loading.ticket import Batch, Ticket
 from penstock.loading.why import Why
@@ -24,13 +23,13 @@ from penstock.plan.transform import SampleTransform
 from penstock.replay.batches import ReplayBatches
 from penstock.replay.completions import Completions
 from penstock.replay.draw import DrawLog
-from penstock.replay.group_sampler import GroupSampler
+from penstock.replay.options import ReplayOptions, require_kind
 from penstock.replay.prioritized import checked_priorities
 from penstock.replay.ratio import SampleRatio
-from penstock.replay.run import ReplayOptions, ReplayRun
+from penstock.replay.run import ReplayRun
 from penstock.replay.samplers import ReplaySampler, UniformSampler, numbers_of
 from penstock.replay.samples import ReplaySamples, Transitions
-from penstock.replay.share import EpisodeShare, require_number
+from penstock.replay.share import EpisodeShare
 from penstock.replay.status import ReplayStatus
 from penstock.replay.steps import GymnasiumSteps, autoreset_of, leaves, spec_of
 
@@ -38,26 +37,27 @@ from penstock.replay.steps import GymnasiumSteps, autoreset_of, leaves, spec_of
 class Replay(Writer):
     """Train while collecting: a dataset that grows while a learner draws batches from it.
 
-    A replay has the last `capacity` steps of a run, in whole episodes. The oldest episodes leave in segments of a 32nd
-    of the capacity. Steps, episodes and samples have numbers that never change. Each frame is stored once: next
-    observations, sequences and stacks of frames are read as ranges of rows, and never cross the end of an episode.
+    A replay has the samples of the last `capacity` steps of a run. A sample arrives with the step that completes it,
+    and leaves when `capacity` more steps have arrived. Steps, episodes and samples have numbers that never change. Each
+    frame is stored once: next observations, sequences and stacks of frames are read as ranges of rows, and never cross
+    the end of an episode.
 
-    Episodes arrive in two ways. With a path, any number of collectors, in any process, append to the column store there
-    (`Collector(env, path, mode="append")`), and the replay copies new episodes into memory at the next draw. The folder
-    is a dataset that keeps all episodes. Without a path, episodes are in memory only. In both cases a replay is itself
-    a `Writer`, so `Collector(env, replay)`, `VectorCollector` and `Recorder` record into it. An episode arrives when it
-    ends.
+    Steps arrive in three ways. `add` takes a step of an environment, or of each of a vector of them. A replay is also a
+    `Writer`, so `Collector(env, replay)`, `VectorCollector` and `Recorder` record into it, and deliver each step,
+    unless they record infos or extras. With a path, any number of collectors, in any process, append to the column
+    store there (`Collector(env, path, mode="append")`), and the replay copies new episodes into memory at the next
+    draw. The folder is a dataset that keeps all episodes: those whose steps came one by one are saved when they end.
 
     A batch is a function of the seed, the number of its first draw, and the arrivals and priorities before it. A
     journal of these repeats a run bit for bit. Reading and writing are safe from several threads.
 
     Args:
         store: Folder of a column store, which may be missing until a collector creates it. None: memory only.
-        capacity: Most steps in memory, at least one sample.
+        capacity: Steps whose samples are in memory. It holds at least one sample.
         samples: Definition of a sample: `Transitions`, `Windows` for sequences, or `Completions` of a language model.
             The default is `Transitions()`: single steps with their next observations.
-        sampler: `UniformSampler`, `RecentSampler`, `PrioritizedSampler`, or `GroupSampler` for `Completions`. The
-            default is `UniformSampler()`.
+        sampler: `UniformSampler`, `RecentSampler`, `StratifiedSampler`, `PrioritizedSampler`, or `GroupSampler` for
+            `Completions`. The default is `UniformSampler()`.
         ratio: Samples for each step that arrives, and the fewest steps to start with. The default is None: no limit.
         seed: 0 to 2^64 - 1. The default is 0.
         index: Number of this learner among the learners of one folder, such as its rank. The default is 0.
@@ -115,26 +115,10 @@ class Replay(Writer):
     ) -> None:
         samples = Transitions() if samples is None else samples
         sampler = UniformSampler() if sampler is None else sampler
-        _require_kind("samples", samples, ReplaySamples | SampleTransform, "penstock.transforms.Windows(16)")
-        _require_kind("sampler", sampler, ReplaySampler, "penstock.replay.PrioritizedSampler()")
-        _require_kind("ratio", ratio, SampleRatio | None, "penstock.replay.SampleRatio(4, min_size=1000)")
-        if isinstance(samples, Completions) != isinstance(sampler, GroupSampler):
-            raise PlanError(
-                f"expected samples=Completions(...) together with sampler=GroupSampler(...), got {samples!r} and "
-                f"{sampler!r}"
-            )
         share = EpisodeShare(index, count)
-        share.check(store is not None and not isinstance(sampler, GroupSampler))
-        capacity = require_number("capacity", capacity, 1)
-        options = ReplayOptions(
-            None if store is None else Path(store),
-            capacity,
-            samples,
-            sampler,
-            ratio,
-            require_number("seed", seed, 0),
-            share,
-            _checked_keep(keep_steps, capacity * share.count, store is None, replays is not None),
+        path = None if store is None else Path(store)
+        options = ReplayOptions.of(
+            path, capacity, samples, sampler, ratio, seed, share, keep_steps, replays is not None
         )
         self._run = ReplayRun(options, _path(journal), _path(replays))
 
@@ -252,7 +236,7 @@ class Replay(Writer):
         Raises:
             ArgumentError: It is no episode.
             SpecError: The columns differ, or have rows of different lengths.
-            DataError: The episode is longer than the capacity or `Completions.max_length`.
+            DataError: A completion is longer than the capacity or `Completions.max_length`.
             PlanError: The learner did not draw in time, see `SampleRatio`.
             StateError: The replay repeats a journal.
             OSError: The disk is full.
@@ -271,7 +255,7 @@ class Replay(Writer):
         Raises:
             ArgumentError: One is no episode.
             SpecError: The columns of one differ, or have rows of different lengths.
-            DataError: One is longer than the capacity or `Completions.max_length`.
+            DataError: A completion is longer than the capacity or `Completions.max_length`.
             PlanError: The learner did not draw in time, see `SampleRatio`.
             StateError: The replay repeats a journal.
             OSError: The disk is full.
@@ -284,7 +268,7 @@ class Replay(Writer):
             ([0, 1, 2], 3)
         """
         for episode in episodes:
-            _require_kind("an episode", episode, Episode, "penstock.Episode(spec, columns), or record with a Collector")
+            require_kind("an episode", episode, Episode, "penstock.Episode(spec, columns), or record with a Collector")
         return self._run.write(episodes)
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -371,7 +355,7 @@ class Replay(Writer):
                 occurs several times, the last one counts.
 
         Returns:
-            How many of the samples had left the store. Their priorities are ignored, and counted in `expired`.
+            How many of the samples had left the store. Their priorities are ignored. `refresh` counts them.
 
         Raises:
             DataError: A priority is NaN, infinite or negative, or the number of priorities is wrong.
@@ -498,23 +482,3 @@ def run_of(replay: Replay) -> ReplayRun:
 
 def _path(path: str | os.PathLike[str] | None) -> Path | None:
     return None if path is None else Path(path)
-
-
-def _require_kind(what: str, value: object, kind: type | UnionType, example: str) -> None:
-    if not isinstance(value, kind):
-        raise ArgumentError(f"expected {what} as in {example}, got {value!r}"[:500])
-
-
-def _checked_keep(keep_steps: int | None, least: int, in_memory: bool, repeats: bool) -> int | None:
-    if keep_steps is None:
-        return None
-    if in_memory or repeats:
-        raise PlanError(
-            "expected keep_steps for a replay with a path that repeats no journal: memory has no files, and a repeated "
-            "run needs all episodes"
-        )
-    if require_number("keep_steps", keep_steps, 1) < least:
-        raise PlanError(
-            f"expected keep_steps of at least {least:,}, the capacity of all learners of the folder, got {keep_steps:,}"
-        )
-    return int(keep_steps)

@@ -7,11 +7,9 @@ before it, and the journal of changes repeats a run. Reading is one gather over 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,6 @@ from penstock.errors import ExpiredRowError, PlanError, StateError
 from penstock.kernels.replay import EPISODE
 from penstock.loading.ticket import Batch, Ticket
 from penstock.loading.why import Why
-from penstock.plan.transform import SampleTransform
 from penstock.replay.contents import ReplayContents
 from penstock.replay.draw import Draw, DrawLog
 from penstock.replay.folder import ReplayFolder
@@ -42,37 +39,14 @@ from penstock.replay.journal import (
     StepChange,
     read_entries,
 )
+from penstock.replay.options import VERSION, ReplayOptions
 from penstock.replay.ratio import SampleRatio, TurnSignal
 from penstock.replay.samplers import ReplaySampler
-from penstock.replay.samples import ReplaySamples
 from penstock.replay.saved import packed, unpacked
-from penstock.replay.share import EpisodeShare
 from penstock.replay.steps import GymnasiumSteps, StepOwner, StepSource
 from penstock.replay.why import why_drawn
 
-VERSION = 2
 LOOK = 0.02  # seconds between two looks at a folder while `sample` waits for steps
-
-
-@dataclass(frozen=True)
-class ReplayOptions:
-    """Arguments of a replay."""
-
-    path: Path | None
-    capacity: int
-    samples: ReplaySamples | SampleTransform
-    sampler: ReplaySampler
-    ratio: SampleRatio | None
-    seed: int
-    share: EpisodeShare
-    keep_steps: int | None
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 hex digest of the arguments that decide the draws. It does not cover the data, which grow."""
-        parts = (self.capacity, self.samples, self.sampler, self.seed)
-        parts = parts if self.share.count == 1 else (*parts, self.share)
-        return hashlib.sha256(f"replay {VERSION} {parts!r}".encode()).hexdigest()
 
 
 class ReplayRun:
@@ -225,7 +199,7 @@ class ReplayRun:
         """Return the batch of a draw whose rows were read."""
         if draw.weights is not None:
             flat["weights"] = draw.weights
-        rows = len(next(iter(flat.values())))  # as many as samples, but where completions share rows
+        rows = len(next(iter(flat.values())))  # one for each sample, except where completions share rows
         return Batch.of(Columns.of_flat(flat, rows), Ticket(draw.number, len(draw.anchors), self.fingerprint[:8]))
 
     def take(self, anchors: IntArray) -> dict[str, Any]:
@@ -316,9 +290,9 @@ class ReplayRun:
                 self._noted = None
 
     def _contents_state(self, rows: bool) -> dict[str, Any] | None:
-        """What is in memory: None where the episodes of the folder, or those that are written again, say it all.
+        """The contents of memory, or None where they follow from whole episodes.
 
-        Without `rows`, only those of episodes that are not in the folder yet.
+        Without `rows`, they have the rows of episodes alone that are not in the folder yet.
         """
         store = self.contents.store
         if store is None or not (rows or (self.folder is not None and self.contents.stepped)):

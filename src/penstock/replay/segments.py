@@ -2,7 +2,7 @@
 
 Steps and anchors have fixed numbers: they count from the first step of the run and never change or come back. The steps
 of `n` environments that are recorded together are a `StepStream`, which fills one segment of memory at a time, with a
-lane of rows for each environment. The part of an episode in a lane is a piece: rows one after the other, with one
+lane of rows for each environment. The part of an episode in a lane is a piece: rows of one environment, with one
 boundary row more than steps. An episode that goes on in the next segment has another piece there, and the two know each
 other, so a sample may read from both.
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ from penstock.kernels.replay import (
     BEFORE,
     EPISODE,
     LANE,
-    LANE_CLOSED,
     LANE_ENDED,
     LANE_ENTERED,
     LANE_NUMBER,
@@ -51,65 +49,14 @@ from penstock.kernels.replay import (
 )
 from penstock.replay.samples import SampleLayout
 from penstock.replay.saved import packed, unpacked
+from penstock.replay.streams import UNKNOWN, MemorySegment, Rows, StepStream
 
 PARTS = 32  # segments of a full store
 CACHE_LINE = 64  # bytes
 SHARED = 8 * HUGE  # bytes that small segments share, at most
 LEAST_ROWS = 16  # of a lane
 LEAST_TABLE = 256  # rows, which double
-UNKNOWN = 1 << 62
 WHOLE = -1  # key of the stream of whole episodes
-Rows = Mapping[str, AnyArray]
-
-
-@dataclass(eq=False)
-class MemorySegment:
-    """Memory of one segment, the pieces in it, and the last step whose anchors read it."""
-
-    slot: int
-    rows: int
-    columns: dict[str, AnyArray] = field(repr=False)
-    pieces: list[int] = field(default_factory=list[int])
-    until: int = UNKNOWN
-
-
-@dataclass(eq=False)
-class StepStream:
-    """Environments whose steps are recorded together, and the state of their lanes."""
-
-    lanes: int
-    lane_rows: int
-    state: IntArray
-    segment: MemorySegment | None = None
-    previous: MemorySegment | None = None  # while new anchors may read it
-    fresh: int = 0  # steps since the segment began
-    used: int = 0  # rows of the fullest lane, at most
-
-    @property
-    def row(self) -> IntArray:
-        """`[lanes]` int64 next row of each lane."""
-        return self.state[:, LANE_ROW]
-
-    @property
-    def piece(self) -> IntArray:
-        """`[lanes]` int64 piece of each open episode, or -1."""
-        return self.state[:, LANE_PIECE]
-
-    @property
-    def is_open(self) -> BoolArray:
-        """`[lanes]` bool, whether an episode is open."""
-        return self.piece >= 0
-
-    @property
-    def closed(self) -> IntArray:
-        """`[lanes]` int64 episodes that ended."""
-        return self.state[:, LANE_CLOSED]
-
-    def to_state(self) -> dict[str, Any]:
-        """Return plain values and arrays."""
-        slots = [None if segment is None else segment.slot for segment in (self.segment, self.previous)]
-        numbers = [self.lanes, self.lane_rows, self.fresh, self.used]
-        return {"state": packed(self.state), "segments": slots, "numbers": numbers}
 
 
 def live_range(lengths: IntArray, capacity: int) -> int:
@@ -366,7 +313,7 @@ class SegmentStore:
         self._grow_values()
 
     def _grow_values(self) -> None:
-        """Let the values of episodes have as many rows as the table."""
+        """Let the values of episodes have a row for each row of the table."""
         for number, (path, column) in enumerate(self.spec.items()):
             if column.align == "episode":
                 grown = np.zeros((len(self.table), *column.shape), column.dtype)
@@ -497,7 +444,7 @@ class SegmentStore:
         }
 
     def restore(self, state: Mapping[str, Any]) -> dict[int, StepStream]:
-        """Continue from a state of an empty store, and return the streams. The rows are not there yet."""
+        """Continue from a state of an empty store, and return the streams. `fill` brings the rows back."""
         pieces, table = unpacked(state["pieces"]), unpacked(state["table"])
         while len(self.table) <= pieces.max(initial=0):
             self._grow_table()

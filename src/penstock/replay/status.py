@@ -15,7 +15,7 @@ class ReplayStatus:
     Args:
         samples: Samples in memory.
         steps: Steps that arrived.
-        episodes: Episodes that arrived, also open ones and ones that left; with a path, those of the folder.
+        episodes: Episodes that arrived, also open ones and ones that left; with a path, the episodes of the folder.
         drawn: Samples that were drawn.
         expired: Priority updates of samples that had left.
         dropped: Groups of completions that are never drawn, by reason: see `GroupSampler`.
@@ -46,7 +46,11 @@ class ReplayStatus:
 
     @classmethod
     def of(cls, run: ReplayRun) -> ReplayStatus:
-        """Return the status of a replay after it has taken in what is new."""
+        """Return the status of a replay after it has taken in what is new.
+
+        Args:
+            run: The replay.
+        """
         with run.lock:
             run.pull()
             contents = run.contents

@@ -20,7 +20,8 @@ from penstock.formats.base.writer import StepRecording
 from penstock.replay.contents import ReplayContents
 from penstock.replay.journal import StepChange
 from penstock.replay.saved import packed, unpacked
-from penstock.replay.segments import Rows, SegmentStore, StepStream
+from penstock.replay.segments import SegmentStore
+from penstock.replay.streams import Rows, StepStream
 
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
 MODES = ("NextStep", "SameStep", "Disabled")
@@ -28,7 +29,7 @@ MODES = ("NextStep", "SameStep", "Disabled")
 
 @dataclass(frozen=True, eq=False)
 class StepOwner:
-    """What a source needs of its replay.
+    """The part of a replay that a source of steps needs.
 
     `note` writes a change to the journal, `write` saves an episode in the folder, or is None for a replay in memory,
     and `wait` returns when the replay may take another step.
@@ -141,7 +142,7 @@ class _OpenEpisode:
 
 
 class GymnasiumSteps:
-    """Steps as a loop has them: what an environment got and returned. See `Replay.add`."""
+    """Steps as a loop has them: the values that an environment got and returned. See `Replay.add`."""
 
     def __init__(self, source: StepSource, alone: bool) -> None:
         self.source, self.alone = source, alone
@@ -260,7 +261,7 @@ class GymnasiumSteps:
             self._unsaved.popleft()
 
     def _collect(self, lanes: IntArray, rows: Rows, ended: BoolArray) -> None:
-        """Keep the rows of open episodes for the folder, and save those that ended."""
+        """Keep the rows of open episodes for the folder, and save the ended ones."""
         for lane, episode in enumerate(self._open):
             for i in np.flatnonzero(lanes == lane).tolist():
                 episode.add({path: each[i] for path, each in rows.items()})
@@ -269,7 +270,7 @@ class GymnasiumSteps:
         self._save()
 
     def _with_final(self, after: dict[str, AnyArray], ended: BoolArray, infos: Any) -> dict[str, AnyArray]:
-        """The next observations, with the last ones of the episodes that ended in place of those of the resets."""
+        """The next observations, where last observations of episodes replace first ones of the next."""
         finals = infos.get("final_obs") if is_mapping(infos) else None
         if finals is None:
             raise DataError(

@@ -1,7 +1,7 @@
-"""`StratifiedSampler`: as many samples of each task, or of each episode, however many steps they have.
+"""`StratifiedSampler`: equal numbers of samples of each task, or of each episode, for any number of its steps.
 
-Each stratum has the list of its samples in memory. Samples leave in the order in which they came, so those that left
-are at the front of every list. A draw costs the same for any number of strata and samples.
+Each stratum has the list of its samples in memory. Samples leave in the order in which they came, so the
+ones that left are at the front of every list. A draw costs the same for any number of strata and samples.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import penstock
 from penstock.containers.pickle import loads
 from penstock.containers.tar import END, member
 from penstock.errors import DataError, FormatError, SpecError, UnsafeDataError
-from penstock.formats.webdataset import FORMAT, cache, source
+from penstock.formats.webdataset import FORMAT, shards, source
 from penstock.formats.webdataset.content import index_place
 from penstock.formats.webdataset.source import ShardSource
 
@@ -229,28 +229,28 @@ def test_the_cache_is_bounded_and_used_again(tmp_path: Path) -> None:
         (tmp_path / f"{i}.tgz").write_bytes(gzip.compress(path.read_bytes()))
     held = []
     for i in range(3):
-        held.append(cache.plain(tmp_path / f"{i}.tgz", folder, 25_000))
+        held.append(shards.plain(tmp_path / f"{i}.tgz", folder, 25_000))
         assert held[i].tobytes() == (tmp_path / f"{i}.tar").read_bytes()
     kept = {p.stat().st_ino for p in folder.iterdir()}
     assert len(kept) == 2
     assert held[0][:5].tobytes() == b"0.bin"  # what was removed stays mapped
-    cache.plain(tmp_path / "1.tgz", folder, 25_000)
+    shards.plain(tmp_path / "1.tgz", folder, 25_000)
     assert {p.stat().st_ino for p in folder.iterdir()} == kept
     with pytest.raises(UnsafeDataError, match="cache_bytes"):
-        cache.plain(tmp_path / "0.tgz", folder, 9_000)
+        shards.plain(tmp_path / "0.tgz", folder, 9_000)
     assert not list(folder.glob(".*"))
 
 
 def test_a_damaged_copy_of_a_packed_archive_is_made_again(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tar", {"0.bin": bytes(2000)})
     (packed := tmp_path / "a.tgz").write_bytes(gzip.compress(path.read_bytes()))
-    cache.plain(packed, tmp_path / "cache")
+    shards.plain(packed, tmp_path / "cache")
     (copy,) = (tmp_path / "cache").iterdir()
     good = copy.read_bytes()
     for damaged in (b"", good[:512], good[:-1], path.read_bytes(), good + good):
         copy.unlink()  # who has it mapped keeps what it reads
         copy.write_bytes(damaged)
-        assert cache.plain(packed, tmp_path / "cache").tobytes() == path.read_bytes()
+        assert shards.plain(packed, tmp_path / "cache").tobytes() == path.read_bytes()
         assert copy.read_bytes() == good
 
 

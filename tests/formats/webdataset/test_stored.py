@@ -14,8 +14,8 @@ from penstock.containers.tar import END, member, walk
 from penstock.errors import FormatError
 from penstock.files.mapping import map_file
 from penstock.formats.webdataset import source as source_module
+from penstock.formats.webdataset.content import grouped
 from penstock.formats.webdataset.reading import Archives
-from penstock.formats.webdataset.samples import grouped
 from penstock.formats.webdataset.source import ArchiveSamples
 
 RNG = np.random.default_rng(5)

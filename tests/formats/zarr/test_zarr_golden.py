@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.containers.zarr import ZarrGroup
+from penstock.containers.zarr.group import ZarrGroup
 from penstock.errors import ArgumentError, DataError
 from penstock.formats.zarr import FORMAT, ZarrSource, ZarrWriter
 

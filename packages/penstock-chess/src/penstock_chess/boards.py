@@ -25,10 +25,7 @@ def undone() -> IntArray:
 
 
 def as_frames(frames: ByteArray) -> ByteArray:
-    """`[n, 8396]` uint8 the frames of a chunk, such that their numbers can be viewed; copied only where they cannot.
-
-    Raises `DataError` for arrays of another form.
-    """
+    """`[n, 8396]` uint8 the frames of a chunk, such that their numbers can be viewed; copied only where they cannot."""
     if frames.dtype != np.uint8 or frames.ndim != 2 or frames.shape[1] != FRAME.itemsize:
         raise DataError(f"expected frames [n, {FRAME.itemsize}] uint8, got {list(frames.shape)} {frames.dtype}")
     aligned = frames.flags.c_contiguous and frames.ctypes.data % 4 == 0
@@ -90,8 +87,8 @@ class Game:
 def replay(frames: ByteArray, transposition: Transposition = "diagonal") -> Game:
     """Replay the frames `[n, 8396]` uint8 of a game: what each position is, and which move leads to the next.
 
-    Nothing is refused here: errors are in `faults`. `transposition` says what turning the board does to the
-    indices of moves. Raises `DataError` for arrays of another form. Cost: a third of a microsecond a frame.
+    Nothing is refused here: errors are in `faults`. `transposition` says what turning the board does to the indices of
+    moves. Cost: a third of a microsecond a frame.
     """
     return Game(*games.inspect(as_frames(frames), _tables(transposition), values=False))
 
@@ -105,7 +102,7 @@ def inspect(frames: ByteArray, transposition: Transposition = "diagonal") -> Gam
     """Replay the frames of a game as `replay` does, and look at their values too: `faults` has what is
     wrong with both.
 
-    Raises `DataError` for arrays of another form. Cost: half a microsecond a frame, most of it for fetching frames.
+    Cost: half a microsecond a frame, most of it for fetching frames.
     """
     return inspect_records(as_frames(frames), transposition)
 
@@ -116,9 +113,7 @@ def inspect_records(records: ByteArray, transposition: Transposition) -> Game:
 
 
 def chess_board(game: Game, i: int) -> Any:
-    """Position `i` as a board of python-chess, the side to move being white, without castling. Raises
-    `MissingExtraError` without `penstock-chess[tablebases]`.
-    """
+    """Position `i` as a board of python-chess, the side to move being white, without castling."""
     chess: Any = require("chess", "tablebases", "penstock-chess")
     board = chess.Board(None)
     for square in np.flatnonzero(game.boards[i]).tolist():

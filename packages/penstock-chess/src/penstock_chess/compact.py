@@ -58,7 +58,7 @@ def _is_short(frames: AnyArray) -> bool:
 
 
 def _places(chosen: AnyArray, n: int) -> IntArray:
-    """Places within `0 : n` as the kernel takes them. Raises `DataError`."""
+    """Places within `0 : n` as the kernel takes them."""
     if chosen.ndim != 1 or (len(chosen) and chosen.dtype.kind not in "iu"):
         raise DataError(f"expected places as [m] integers, got {list(chosen.shape)} {chosen.dtype}")
     order = read_only(chosen.astype(np.int64))

@@ -42,8 +42,6 @@ class TorchTensors:
     the order of the current stream; nothing waits for the device. `pin` copies through page-locked memory, by default
     exactly where `device` is a CUDA device. The same bits as `ChessTensors.decode`; bit planes are torch.uint64.
     Winners are computed in float64, so a device has to have it for those.
-
-    Raises `DataError` for damaged rows and unknown input formats, `RuntimeError` where the device is missing.
     """
 
     def __init__(

@@ -45,8 +45,7 @@ def expand(
     `[n, 6, 3]` float32. Frames and compact rows give the same bits. Uint8 planes hold numbers as they are stored: plane
     109 is the count itself, see `planes.rule50_divisors`.
 
-    Raises `DataError` for rows or buffers of another form, for a damaged compact row, and for an input format that does
-    not exist; buffers are then filled in part. Cost: one pass, bound by writing the buffers; the GIL is released.
+    Cost: one pass, bound by writing the buffers; the GIL is released.
     """
     if input_format not in get_args(InputFormat):
         raise DataError(f"expected input_format to be one of {get_args(InputFormat)}, got {input_format!r}")
@@ -86,7 +85,7 @@ def levels(dtype: npt.DTypeLike) -> UInt32Array:
 
 
 def frame_bytes(frames: AnyArray) -> ByteArray:
-    """The frames, contiguous and read-only: kernels are compiled once, for such arrays. Raises `DataError`."""
+    """The frames, contiguous and read-only: kernels are compiled once, for such arrays."""
     if frames.dtype != np.uint8 or frames.ndim != 2 or frames.shape[1] != FRAME.itemsize:
         raise DataError(
             f"expected frames as [n, {FRAME.itemsize}] uint8 (or compact rows as a Ragged), "
@@ -96,7 +95,7 @@ def frame_bytes(frames: AnyArray) -> ByteArray:
 
 
 def row_bytes(rows: Ragged) -> tuple[ByteArray, IntArray]:
-    """Values and offsets of compact rows, contiguous and read-only. Raises `DataError`."""
+    """Values and offsets of compact rows, contiguous and read-only."""
     if rows.values.dtype != np.uint8 or rows.values.ndim != 1 or len(rows.shape) != 1:
         raise DataError(f"expected compact rows of uint8, got {rows.values.dtype} rows in a grid {rows.shape}")
     return read_only(rows.values), read_only(rows.offsets)

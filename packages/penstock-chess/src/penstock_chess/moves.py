@@ -72,10 +72,7 @@ def policy_index() -> IntArray:
 
 @cache
 def squares(transposition: Transposition = "diagonal") -> IntArray:
-    """`[8, 64]` int64 where each transform (bits `FLIP`, `MIRROR`, `TRANSPOSE`, in this order) takes a square.
-
-    Raises `DataError` for another word than the words of `Transposition`.
-    """
+    """`[8, 64]` int64 where each transform (bits `FLIP`, `MIRROR`, `TRANSPOSE`, in this order) takes a square."""
     if transposition not in get_args(Transposition):
         raise DataError(f"expected transposition to be one of {get_args(Transposition)}, got {transposition!r}")
     table = np.empty((8, 64), np.int64)

@@ -64,9 +64,7 @@ def _folders(paths: tuple[str, ...], ending: str) -> Iterator[str]:
 
 
 class Syzygy:
-    """Syzygy tables in folders, by python-chess. Raises `DataError` for a folder without them, `MissingExtraError`
-    without `penstock-chess[tablebases]`.
-    """
+    """Syzygy tables in folders, by python-chess."""
 
     def __init__(self, *paths: str) -> None:
         folders = list(_folders(paths, ".rtbw"))

@@ -78,7 +78,7 @@ class DrivingDataset(MapDataset, ABC):
         super().__init__(PlannedSamples([source], Steps().plan(Episodes.of(source)), (stage,)))
 
     def __getitem__(self, index: Any) -> Any:
-        """One sample, or a batch of them. Raises `NoSuchRowError`, which is an `IndexError` and a `ValueError`."""
+        """One sample, or a batch of them."""
         try:
             return cast("Any", super().__getitem__)(index)
         except NoSuchRowError:

@@ -66,8 +66,7 @@ def create_chopped_dataset(
     scene (under the name of the dataset), `mask.npz` (`arr_0`, `[N]` bool: the agents of the last frames that go on for
     `min_frame_future`), and `gt.csv` with `num_frames_gt` frames of what became of them. Returns the folder.
 
-    The folder appears only when it is whole. Raises `DataError` for a scene with too few frames or a number below 1,
-    `FileExistsError`, `FormatError`. Cost: two passes over the agents, and copying what is kept.
+    The folder appears only when it is whole. Cost: two passes over the agents, and copying what is kept.
     """
     path = Path(zarr_path)
     folder = path.parent / f"{path.stem}_chopped_{num_frames_to_copy}"

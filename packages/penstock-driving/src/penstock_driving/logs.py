@@ -84,10 +84,7 @@ class Arrays:
 
 
 def scene_logs(logs: Logs, scene: int) -> Arrays:
-    """One scene in memory, its intervals counted from 0; a negative number counts from the end.
-
-    Raises `NoSuchRowError`.
-    """
+    """One scene in memory, its intervals counted from 0; a negative number counts from the end."""
     row = logs.scenes[checked(scene, len(logs.scenes), "scene")]
     first, last = (int(x) for x in row["frame_index_interval"])
     frames = np.array(logs.frames[first:last])
@@ -106,7 +103,7 @@ def scene_logs(logs: Logs, scene: int) -> Arrays:
 
 
 def checked(number: int, count: int, what: str) -> int:
-    """A number within `0 : count`, negative ones counted from the end. Raises `NoSuchRowError`."""
+    """A number within `0 : count`, negative ones counted from the end."""
     if not -count <= number < count:
         raise NoSuchRowError(f"expected a {what} within 0:{count}, got {number}")
     return int(number) % count
@@ -129,7 +126,7 @@ class Timeline:
 
     @classmethod
     def of(cls, logs: Logs) -> Timeline:
-        """Read once, in blocks. Raises `FormatError` for intervals that do not follow one another, `DataError`."""
+        """Read once, in blocks."""
         scenes = logs.scenes[:]
         offsets = offsets_in(scenes["frame_index_interval"], len(logs.frames), "scenes.frame_index_interval")
         n = int(offsets[-1])
@@ -199,7 +196,7 @@ class Timeline:
 
 
 def _hosts(names: AnyArray) -> ByteArray:
-    """`[S, 70]` uint8. Raises `DataError` for names that are no ASCII, or longer."""
+    """`[S, 70]` uint8."""
     hosts = np.zeros((len(names), HOST_BYTES), np.uint8)
     unique, inverse = np.unique(names, return_inverse=True)
     for number, name in enumerate(unique.tolist()):

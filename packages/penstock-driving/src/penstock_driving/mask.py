@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.zarr import ZarrGroup
+from penstock.containers.zarr.group import ZarrGroup
 from penstock.core.arrays import AnyArray, BoolArray, IntArray, UInt32Array
 from penstock.core.frozen import set_fields
 from penstock.errors import DataError, FormatError

@@ -70,8 +70,6 @@ class AckermannPerturbation(Perturbation):
 
     Where the whole future is shorter than `min_displacement` metres, it is moved ahead only: a car that stands cannot
     come back sideways. Only samples with all frames of their future are moved.
-
-    Raises `DataError` for a probability outside 0 to 1.
     """
 
     offsets: Offsets

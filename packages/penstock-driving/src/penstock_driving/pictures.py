@@ -27,7 +27,7 @@ class BatchRasterizer:
     """Draws batches with `rasterizer`, each sample with `history` frames before the current one. Thread-safe.
 
     Rasters are `[n, C, H, W]`, float32 in 0..1 or uint8, in memory of earlier ones that nothing refers to. `lights`
-    says whether faces of traffic lights are drawn. Raises `DataError` for another `dtype`.
+    says whether faces of traffic lights are drawn.
     """
 
     def __init__(

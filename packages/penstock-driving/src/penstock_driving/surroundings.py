@@ -37,7 +37,7 @@ class Reach:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Reach:
-        """From `data_generation_params.lane_params` of a configuration. Raises `DataError`, naming what is missing."""
+        """From `data_generation_params.lane_params` of a configuration."""
         lanes = section(section(config, "data_generation_params"), "lane_params")
         return cls(
             int(lanes["max_num_lanes"]),

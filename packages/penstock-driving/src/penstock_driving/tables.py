@@ -39,10 +39,7 @@ class Predictions(NamedTuple):
 def write_gt_csv(
     csv_path: str | os.PathLike[str], timestamps: AnyArray, track_ids: AnyArray, coords: AnyArray, avails: AnyArray
 ) -> None:
-    """Write ground truth, a line an agent; see `GroundTruth` for the shapes. Coordinates get five decimals.
-
-    Raises `BadPredictionError` for shapes that do not fit.
-    """
+    """Write ground truth, a line an agent; see `GroundTruth` for the shapes. Coordinates get five decimals."""
     n, steps = coords.shape[0], coords.shape[1] if coords.ndim == 3 else -1
     fits = coords.shape == (n, steps, 2) and timestamps.shape == track_ids.shape == (n,) and avails.shape == (n, steps)
     if not fits:
@@ -63,8 +60,6 @@ def write_pred_csv(
 ) -> None:
     """Write predictions, a line an agent; see `Predictions` for the shapes. `coords` `[n, T, 2]` without `confs` are
     one mode of confidence 1. Modes up to `max_modes` are filled with zeros.
-
-    Raises `BadPredictionError` for shapes that do not fit, and confidences that do not add up to 1.
     """
     if coords.ndim == 3 and confs is None:
         coords, confs = coords[:, None], np.ones((len(coords), 1))
@@ -87,7 +82,7 @@ def write_pred_csv(
 
 
 def read_gt_csv(csv_path: str | os.PathLike[str]) -> GroundTruth:
-    """Ground truth as arrays. Raises `FormatError` with the line for what is no such file."""
+    """Ground truth as arrays."""
     names, lines = _read(csv_path)
     steps = (len(names) - 2) // 3
     stamps, tracks, values = _columns(csv_path, names, _gt_names(steps), lines)
@@ -95,7 +90,7 @@ def read_gt_csv(csv_path: str | os.PathLike[str]) -> GroundTruth:
 
 
 def read_pred_csv(csv_path: str | os.PathLike[str], max_modes: int = MAX_MODES) -> Predictions:
-    """Predictions as arrays. Raises `FormatError` with the line for what is no such file."""
+    """Predictions as arrays."""
     names, lines = _read(csv_path)
     steps = (len(names) - 2 - max_modes) // (2 * max_modes)
     stamps, tracks, values = _columns(csv_path, names, _pred_names(steps, max_modes), lines)

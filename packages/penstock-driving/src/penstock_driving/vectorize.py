@@ -46,7 +46,7 @@ class VectorSizes:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> VectorSizes:
-        """From `model_params` and `data_generation_params` of a configuration. Raises `DataError`."""
+        """From `model_params` and `data_generation_params` of a configuration."""
         model, data = section(config, "model_params"), section(config, "data_generation_params")
         return cls(
             int(model[HISTORIES[0]]),
@@ -91,7 +91,7 @@ class VectorSampler:
         return self._vectors(sample, targets, np.full(len(frames), EGO_LABEL))
 
     def agents(self, rows: IntArray) -> Columns:
-        """The samples of the observations in `[n]` rows of the agents. Raises `NoSuchRowError`."""
+        """The samples of the observations in `[n]` rows of the agents."""
         sample, targets = self.sampler.agents(rows)
         kind = np.empty(len(rows), np.int64)
         for members, tracks in self.sampler.by_table(targets.scene):

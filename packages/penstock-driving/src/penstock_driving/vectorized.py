@@ -269,10 +269,7 @@ def _mask(logs: Logs, threshold: float, timeline: Timeline) -> AnyArray:
 
 
 def _sampling(cfg: Mapping[str, Any], vectorizer: Vectorizer) -> Sampling:
-    """As of the configuration, with history for the longer of ego and agents.
-
-    Raises `DataError` for a vectorizer that was made for another length of history.
-    """
+    """As of the configuration, with history for the longer of ego and agents."""
     model, sizes = dict(section(cfg, "model_params")), vectorizer.sizes
     for name, length in zip(HISTORIES, (sizes.history_ego, sizes.history_agents), strict=True):
         if int(model.get(name, length)) != length:

@@ -155,10 +155,7 @@ class DrivingViews:
     folder = Path(__file__).parent / "view"
 
     def of(self, data: EpisodeDataset, **options: str) -> DrivingView | None:
-        """The view of a driving log, else None. `map` and `meta` are the map's files, semantic_map.pb and meta.json.
-
-        Raises `DataError` for one of them without the other.
-        """
+        """The view of a driving log, else None. `map` and `meta` are the map's files, semantic_map.pb and meta.json."""
         if not isinstance(data.source, L5KitSource):
             return None
         if options and len(options) < len(self.options):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
-from penstock.containers.zarr import ZarrGroup
+from penstock.containers.zarr.group import ZarrGroup
 from penstock.errors import DataError, FormatError
 from penstock.formats.base.format import recognise
 from penstock_driving.formats.l5kit import (
@@ -27,6 +27,7 @@ from penstock_driving.formats.l5kit import (
     TL_FACE_LABEL_TO_INDEX,
     L5KitSource,
 )
+from penstock_driving.formats.l5kit.tables import MemoryRows
 from penstock_driving.formats.l5kit.upgrade import current
 
 
@@ -113,8 +114,6 @@ def test_the_older_mask_is_an_array_like_others(golden: Path) -> None:
 
 
 def test_names_of_before_the_release(tmp_path: Path) -> None:
-    from penstock.containers.zarr import MemoryRows
-
     old = np.dtype([("gid", "<U16"), ("traffic_light_gid", "<U16"), ("traffic_light_face_status", "<f4", (3,))])
     rows = np.zeros(2, old)
     rows["gid"] = ["a", "b"]
@@ -139,8 +138,6 @@ def test_names_of_before_the_release(tmp_path: Path) -> None:
     ],
 )
 def test_rows_that_are_of_no_version(name: str, dtype: Any, message: str) -> None:
-    from penstock.containers.zarr import MemoryRows
-
     fields: dict[str, Any] = {n: AGENT_DTYPE[n] for n in AGENT_DTYPE.names or ()} | {name: dtype}
     wrong = np.dtype([(n, d) if not isinstance(d, tuple) else (n, *d) for n, d in fields.items() if d is not None])
     with pytest.raises(FormatError, match=rf"{message}.*at agents in logs"):
@@ -150,8 +147,6 @@ def test_rows_that_are_of_no_version(name: str, dtype: Any, message: str) -> Non
 
 
 def test_negative_tracks_of_older_versions_are_refused(golden: Path) -> None:
-    from penstock.containers.zarr import MemoryRows
-
     rows = ZarrGroup(golden / "version1.zarr").array("agents")[:10]
     rows["track_id"][3] = -1
     found = current(MemoryRows(rows), AGENT_DTYPE, "agents", "logs")
@@ -198,3 +193,13 @@ def test_info_and_check(golden: Path) -> None:
     for name in ("single.zarr", "version1.zarr"):
         done = CliRunner().invoke(app, ["check", str(golden / name)])
         assert done.exit_code == 0, done.output
+
+
+def test_memory_rows_are_rows_too() -> None:
+    rows = np.zeros(20, FRAME_DTYPE)
+    rows["timestamp"] = np.arange(20)
+    held = MemoryRows(rows)
+    assert held[3].tobytes() == rows[3].tobytes()
+    assert held[[4, 2]].tobytes() == rows[[4, 2]].tobytes()
+    assert held["timestamp"].tolist() == list(range(20))
+    assert (held.nbytes, "MemoryRows([20]" in repr(held)) == (rows.nbytes, True)

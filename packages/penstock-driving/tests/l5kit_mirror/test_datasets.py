@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from penstock.containers.zarr import ArrayMetadata, ArrayWriter, create_group
+from penstock.containers.zarr.metadata import ArrayMetadata
+from penstock.containers.zarr.writing import ArrayWriter, create_group
 from penstock.errors import DataError
 from penstock_driving.l5kit.data import ChunkedDataset, LocalDataManager
 from penstock_driving.l5kit.dataset import (

@@ -16,9 +16,9 @@ import pytest
 
 from penstock.containers.pickle import ColorSpace
 from penstock.core.spaces import Discrete
-from penstock.envs import EnvConfig, color_space_of, named, spaces_of
-from penstock.envs.built import plain_space
 from penstock.errors import DataError
+from penstock.recording.spaces import from_gymnasium
+from penstock_imitation.envs import EnvConfig, color_space_of, named, spaces_of
 from penstock_imitation.envs.atari import ACTIONS, Atari
 
 GOLDEN = Path(__file__).parents[4] / "tests" / "golden" / "envs" / "atari.npz"
@@ -101,7 +101,7 @@ def test_an_episode_ends_in_time() -> None:
 )
 def test_spaces_are_known_without_a_game(task: str) -> None:
     env = build(task)
-    built = tuple(plain_space(space) for space in (env.observation_space, env.action_space))
+    built = tuple(from_gymnasium(space) for space in (env.observation_space, env.action_space))
     assert built == spaces_of(config(task))
     assert env.observation_space.contains(env.reset(seed=0)[0])
     env.close()

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from penstock.core.spaces import Box
-from penstock.envs import EnvConfig, load_vec_env, named, spaces_of
-from penstock.envs.built import plain_space
 from penstock.errors import DataError
+from penstock.recording.spaces import from_gymnasium
+from penstock_imitation.envs import EnvConfig, load_vec_env, named, spaces_of
 from penstock_imitation.envs.dm_control import repeats, suite_task
 
 SIX = ("finger-spin", "cheetah-run", "walker-walk", "cartpole-swingup", "reacher-easy", "ball-in-cup-catch")
@@ -29,7 +29,7 @@ def build(task: str, **keys: Any) -> gymnasium.Env[Any, Any]:
 @pytest.mark.parametrize("task", SIX)
 def test_spaces_and_one_step(task: str) -> None:
     env = build(task)
-    built = tuple(plain_space(space) for space in (env.observation_space, env.action_space))
+    built = tuple(from_gymnasium(space) for space in (env.observation_space, env.action_space))
     assert built == spaces_of(config(task))
     seen, info = env.reset(seed=1)
     assert env.observation_space.contains(seen)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.envs import EnvConfig, named, spaces_of
-from penstock.envs.built import plain_space
 from penstock.errors import DataError, MissingExtraError
+from penstock.recording.spaces import from_gymnasium
+from penstock_imitation.envs import EnvConfig, named, spaces_of
 
 LENGTH = 3  # steps of an episode of the fakes
 
@@ -95,7 +95,7 @@ def minecraft(**keys: Any) -> EnvConfig:
 @pytest.mark.usefixtures("fakes")
 def test_procgen_steps_and_begins_anew() -> None:
     env = named("procgen").factory(procgen())()
-    assert tuple(plain_space(space) for space in (env.observation_space, env.action_space)) == spaces_of(procgen())
+    assert tuple(from_gymnasium(space) for space in (env.observation_space, env.action_space)) == spaces_of(procgen())
     first, _ = env.reset(seed=1)
     assert first.shape == (12, 64, 64)
     assert not first[:9].any()
@@ -136,7 +136,7 @@ def test_procgen_seeds_and_refuses() -> None:
 @pytest.mark.usefixtures("fakes")
 def test_minecraft_steps_and_ends() -> None:
     env: Any = named("minecraft").factory(minecraft())()
-    assert tuple(plain_space(space) for space in (env.observation_space, env.action_space)) == spaces_of(minecraft())
+    assert tuple(from_gymnasium(space) for space in (env.observation_space, env.action_space)) == spaces_of(minecraft())
     assert env._task.name == "MineRLNavigateVectorObf-v0"
     first, _ = env.reset(seed=2)
     assert first.shape == (3, 64, 64)

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from penstock.core.spaces import Dict, Discrete
-from penstock.envs import EnvConfig, load_vec_env, named, spaces_of
-from penstock.envs.area import box_mean
-from penstock.envs.built import plain_space
 from penstock.errors import DataError, MissingExtraError
-from penstock_imitation.envs import magical
+from penstock.recording.spaces import from_gymnasium
+from penstock_imitation.envs import EnvConfig, load_vec_env, magical, named, spaces_of
+from penstock_imitation.envs.area import box_mean
 from penstock_imitation.envs.magical_shim import load
 from penstock_imitation.formats.native.magical_preproc import shrunken
 
@@ -50,7 +49,7 @@ def test_preprocessed_pictures_are_those_of_the_raw_ones(preproc: str | None) ->
     actions = [3, 7, 12, 17]
     bare = raw(JITTER, 4, actions)
     env = build(JITTER, preproc)
-    built = tuple(plain_space(space) for space in (env.observation_space, env.action_space))
+    built = tuple(from_gymnasium(space) for space in (env.observation_space, env.action_space))
     assert built == spaces_of(config(JITTER, preproc))
     for t, seen in enumerate(play(env, 4, actions)):
         views = magical.preproc(preproc).views
@@ -77,7 +76,9 @@ def test_pictures_are_made_small_as_the_readers_of_demonstrations_do() -> None:
 @pytest.mark.parametrize("task", [name for name in named("magical").tasks() if "-" not in name])
 def test_every_task_steps_and_draws(task: str) -> None:
     env = build(task)
-    assert tuple(plain_space(space) for space in (env.observation_space, env.action_space)) == spaces_of(config(task))
+    assert tuple(from_gymnasium(space) for space in (env.observation_space, env.action_space)) == spaces_of(
+        config(task)
+    )
     seen, _ = env.reset(seed=0)
     assert env.observation_space.contains(seen)
     assert seen.flags.c_contiguous

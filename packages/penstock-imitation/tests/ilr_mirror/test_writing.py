@@ -23,7 +23,7 @@ from webdataset import tariterators
 from ilr_mirror.conftest import NATIVE, SHARDS
 from penstock.containers.pickle import loads
 from penstock.core.spaces import Box, Discrete
-from penstock.envs.toy_scene import WHITE, find
+from penstock_imitation.envs.toy_scene import WHITE, find
 from penstock_imitation.il_representations import (
     ColorSpace,
     ILRDataset,

@@ -19,8 +19,8 @@ from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.base.infos import read_infos
 from penstock.formats.columns import FORMAT as COLUMNS
 from penstock.formats.demos.frames import Frames, stack_index
+from penstock.formats.demos.imitation import opening
 from penstock.formats.demos.trajectories import Track, cuts, source_of
-from penstock.formats.demos.unpack import head_of, opening, unpacked
 from penstock.formats.minari import FORMAT as MINARI
 from penstock.formats.webdataset import FORMAT as TAR
 from penstock_imitation.formats.native import FORMAT
@@ -29,6 +29,7 @@ from penstock_imitation.formats.native.dm_control import DmControlKind
 from penstock_imitation.formats.native.magical import MagicalKind
 from penstock_imitation.formats.native.minerl import MineRLKind
 from penstock_imitation.formats.native.procgen import ProcgenKind
+from penstock_imitation.formats.native.unpack import head_of, unpacked
 
 KINDS = (MagicalKind(), DmControlKind(), AtariKind(), ProcgenKind(), MineRLKind())
 GOLDEN = Path(__file__).parents[4] / "tests" / "golden"

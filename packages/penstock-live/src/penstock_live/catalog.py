@@ -142,7 +142,7 @@ class ChunkCatalog:
         return f"{entry.arrival.name}#{number - entry.lo}"
 
     def acquire(self, number: int) -> CatalogEntry:
-        """Return the entry of a chunk, which has one reader more until `release`. Raises `SourceGone` if unknown."""
+        """Return the entry of a chunk, which has one reader more until `release`."""
         entry = self._find(number)
         with self._lock:
             entry.users += 1
@@ -178,7 +178,7 @@ class ChunkCatalog:
         self._shrink()
 
     def source(self, entry: CatalogEntry) -> OpenSource:
-        """Return the open source of an acquired entry, and open it if needed. Raises what the inlet raises."""
+        """Return the open source of an acquired entry, and open it if needed."""
         with entry.opening:
             if entry.lost:
                 raise SourceGone(entry.lost, path=entry.arrival.name)

@@ -140,7 +140,7 @@ class ChunkLoader:
         return outcome
 
     def choose(self, number: int, several: Callable[[int], tuple[Int, Int]]) -> ChosenFrames:
-        """Return some frames of a chunk, and read only these. Raises `LostError` if they cannot be had."""
+        """Return some frames of a chunk, and read only these."""
         places, ends = one_use(NO_PLACES)
         read = NO_PLACES
         there = 0
@@ -155,10 +155,7 @@ class ChunkLoader:
         return ChosenFrames(number, frames, index_of(read, places), places, ends, len(frames) < there)
 
     def load(self, number: int, wanted: Wanted | None = None) -> Frames:
-        """Return `[n, width]` frames as the source has them; with `wanted`, only these.
-
-        Raises what the source raises, `SourceGone`, and `QueueClosed` after `stop_waiting` in an outage.
-        """
+        """Return `[n, width]` frames as the source has them; with `wanted`, only these."""
         while True:
             try:
                 return self._read(number, wanted)

@@ -36,7 +36,7 @@ class ChunkSource(ABC):
 
     @abstractmethod
     def load(self, i: int, wanted: Wanted | None = None) -> ByteArray:
-        """`[n, width]` frames of chunk `i`, in new memory. Raises `FormatError` saying what is wrong.
+        """`[n, width]` frames of chunk `i`, in new memory.
 
         With `wanted`, only those at the places that it gives for the number of frames, in that order. A source may then
         read only these, so damage elsewhere in the chunk may not be seen: the frames returned, or the error raised, are

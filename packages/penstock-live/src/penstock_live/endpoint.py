@@ -144,8 +144,7 @@ def look(url: str, timeout: float = 5.0) -> dict[str, Any]:
 
     `memory` is the resident memory of its process in bytes, if the system tells it.
 
-    `url` may be a port, `host:port` or an address. Needs `penstock-live[metrics]`. Raises `OSError` if nothing answers,
-    and `FormatError` if the answer has no metrics of penstock.
+    `url` may be a port, `host:port` or an address. Needs `penstock-live[metrics]`.
     """
     address = _address(url)
     try:
@@ -161,7 +160,7 @@ def look(url: str, timeout: float = 5.0) -> dict[str, Any]:
 
 
 def parse(text: str, path: object = None) -> dict[str, Any]:
-    """Parse a snapshot from the text of an endpoint; other metrics are ignored. Raises `FormatError`."""
+    """Parse a snapshot from the text of an endpoint; other metrics are ignored."""
     parser = require("prometheus_client.parser", "metrics", "penstock-live")
     stages: dict[str, dict[str, Any]] = {}
     taken: float | None = None

@@ -220,7 +220,7 @@ class FileRegister:
 
 
 def _digest(path: Path) -> bytes:
-    """A digest of both ends. Raises `OSError`, also for what has become no regular file meanwhile."""
+    """A digest of both ends."""
     with open(open_descriptor(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not modes.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "expected a regular file", str(path))

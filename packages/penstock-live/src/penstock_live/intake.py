@@ -78,7 +78,7 @@ class Intake:
         return self._begun
 
     def join(self, subscriber: Subscriber) -> None:
-        """Add a subscriber. Raises `PlanError` once the intake has begun."""
+        """Add a subscriber."""
         with self._lock:
             if self._begun:
                 raise PlanError("expected all pipelines of an inlet to be made before one is started, got one later")
@@ -203,7 +203,7 @@ class Intake:
     # Open sources and their users. Called by catalogs, from any thread.
 
     def open(self, arrival: Arrival) -> OpenSource:
-        """Open a source again, or share it if it is open, for one more user. Raises what the inlet raises."""
+        """Open a source again, or share it if it is open, for one more user."""
         with self._counting:
             shared = self._latest.get(_identity(arrival))
             if shared is not None:

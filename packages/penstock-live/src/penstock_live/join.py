@@ -26,7 +26,6 @@ class Joiner:
     once it gives nothing, `wanted` says of which input the next block is needed. One input goes through as it comes.
 
     The order is a function of the weights and of the order of each input's frames.
-    Raises `PlanError` for weights without a share, and for another `stop` (see `JoinPositions`).
     """
 
     def __init__(self, weights: Sequence[Weight], stop: Stop = "first_exhausted") -> None:
@@ -53,7 +52,7 @@ class Joiner:
             self._follow([i for i in self._open if i != short and self._stop == "drain"])
 
     def put(self, i: int, block: Block) -> None:
-        """Add the next block of an input. Raises `PlanError` for rows of another kind than other inputs have."""
+        """Add the next block of an input."""
         if len(block):
             width = self._width = block.width if self._width is None else self._width
             if block.width != width and len(self._shares) > 1:
@@ -107,7 +106,7 @@ class Joiner:
         return {"at": self._at, "open": list(self._open), "held": [list(pair) for pair in self.held()]}
 
     def load_state_dict(self, state: Mapping[str, Any], fetch: Fetch) -> int:
-        """Continue from a state; return the number of its frames that cannot be read. Raises `StateError`."""
+        """Continue from a state; return the number of its frames that cannot be read."""
         with parsing_state("join"):
             next_input, inputs = int(state["at"]), [int(i) for i in state["open"]]
             references = [(np.asarray(chunk, np.int64), np.asarray(place, np.int32)) for chunk, place in state["held"]]

@@ -159,14 +159,14 @@ def read_journal(path: str | os.PathLike[str]) -> list[Move]:
 
 
 def whole_size(path: Path) -> int:
-    """Return how many bytes of a journal are whole lines. Raises `FormatError` for a damaged one."""
+    """Return how many bytes of a journal are whole lines."""
     lines = _whole_lines(path.read_bytes())
     parse(lines, path)
     return sum(map(len, lines))
 
 
 def parse(lines: Sequence[str | bytes], path: object = None) -> list[Move]:
-    """Return the moves of whole lines, of which the first names kind and version. Raises `FormatError`."""
+    """Return the moves of whole lines, of which the first names kind and version."""
     moves: list[Move] = []
     for i, line in enumerate(lines or [""]):
         try:

@@ -49,8 +49,7 @@ class StreamMixer:
     stopped is noticed, and ends them. `stages` are its stages with threads, from files to batches: the streams, and
     behind them the stage of the pipeline that works on the batches.
 
-    Frames of stream `i` have chunk numbers from `i << 48` on. `lock` guards everything that a state has in it. Raises
-    `PlanError` for streams of one name.
+    Frames of stream `i` have chunk numbers from `i << 48` on. `lock` guards everything that a state has in it.
     """
 
     def __init__(self, streams: Sequence[Stream], options: LiveOptions, metrics: Metrics, threads: int) -> None:
@@ -233,7 +232,7 @@ class StreamMixer:
         return {"streams": streams, "join": join, "sampler": sampler}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state of a pipeline. Frames are asked for at the start. Raises `StateError`."""
+        """Continue from a state of a pipeline. Frames are asked for at the start."""
         for stream, stream_state in zip(self.streams, state["streams"], strict=True):
             stream.check_state(stream_state)
         check_seal(state)

@@ -71,7 +71,7 @@ class OpenSource:
         return len(self.source)
 
     def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
-        """Return frames of a chunk, as `ChunkSource.load`. Raises `SourceGone` if the file was replaced."""
+        """Return frames of a chunk, as `ChunkSource.load`."""
         if self._path is not None and not modes.S_ISREG(os.stat(self._path).st_mode):
             # Opening a pipe would wait for its writer.
             raise SourceGone("expected a file as it was before, got something else", path=self._path)

@@ -53,6 +53,6 @@ class PassStats:
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from counts. Raises `StateError` for something else."""
+        """Continue from counts."""
         for name in NAMES:
             setattr(self, name, int(state[name]))

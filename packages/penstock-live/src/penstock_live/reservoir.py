@@ -35,8 +35,6 @@ class Reservoir:
     Memory: the rows in pages of 128 bytes, 20 bytes a slot, 4 a page; the pages of the largest content so far.
     Cost: one copy in and one copy out a frame. Source: the sampler of Leela Chess Zero's loader, which calls it a
     reservoir (it exchanges frames; it does not sample them).
-
-    Raises `PlanError` for fewer than one slot.
     """
 
     def __init__(self, slots: int, seed: int = 0) -> None:
@@ -69,11 +67,7 @@ class Reservoir:
         return pages + sum(a.nbytes for a in (self._chunk, self._place, self._head, self._length))
 
     def exchange(self, block: Block) -> Block:
-        """Insert a block; return the replaced frames, `max(0, len(self) + n - slots)`.
-
-        Raises `PlanError` once `drain` was called, or for rows of another kind, and `StateError` where rows that are
-        to come out are still to be restored.
-        """
+        """Insert a block; return the replaced frames, `max(0, len(self) + n - slots)`."""
         if self._drained:
             raise PlanError("expected frames only before `drain`, got frames once a reservoir is drained")
         self._check_kind(block)
@@ -84,7 +78,7 @@ class Reservoir:
         return self._swap(slots, *block.flat(), block.chunk, block.place, fresh)
 
     def drain(self, n: int) -> Block:
-        """Return at most `n` of the remaining frames; none once it is empty. Raises `StateError` as `exchange`."""
+        """Return at most `n` of the remaining frames; none once it is empty."""
         n = min(n, len(self))
         self._check_present(n, draining=True)
         slots = self._coming(n, draining=True)
@@ -193,8 +187,6 @@ class Reservoir:
     def load_state_dict(self, state: Mapping[str, Any]) -> Int:
         """Take the counters and references of a state; gives the slots that are to be filled by `restore`, at the
         latest when they are `awaited`.
-
-        Raises `StateError` for a state of another size or seed, or of something else.
         """
         counters = {name: int(state[name]) for name in ("slots", "seed", "filled", "drawn", "drained")}
         chunk, place = np.asarray(state["chunk"], np.int64), np.asarray(state["place"], np.int32)
@@ -215,7 +207,7 @@ class Reservoir:
         return np.flatnonzero(self._absent)
 
     def restore(self, slots: Int, block: Block) -> None:
-        """Put the rows of frames into slots that a loaded state has them in. Raises `StateError` for other frames."""
+        """Put the rows of frames into slots that a loaded state has them in."""
         if not (np.array_equal(self._chunk[slots], block.chunk) and np.array_equal(self._place[slots], block.place)):
             raise StateError("expected the frames that the state names, got others")
         self._check_kind(block)

@@ -23,10 +23,7 @@ from penstock_live.open_source import OpenSource
 
 
 class RowLayout:
-    """Columns of one step side by side in a row of `width` bytes, in the order of `columns`.
-
-    Raises `SpecError` for columns that are not arrays with a row a step.
-    """
+    """Columns of one step side by side in a row of `width` bytes, in the order of `columns`."""
 
     def __init__(self, spec: Spec, columns: Sequence[str]) -> None:
         self.fields = {column: spec[column] for column in columns}

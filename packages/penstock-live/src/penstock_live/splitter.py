@@ -130,7 +130,7 @@ class ChunkSourceSplitter:
 
 @dataclass(frozen=True, eq=False)
 class SplitPart:
-    """Part `index` of an inlet; see `ChunkSourceSplitter.split`. Raises `PlanError` for a part out of range."""
+    """Part `index` of an inlet; see `ChunkSourceSplitter.split`."""
 
     inlet: Inlet
     splitter: ChunkSourceSplitter

@@ -277,7 +277,7 @@ class LiveStream:
     # Called by the pipeline.
 
     def finish(self) -> None:
-        """End the arrival of sources. Raises `DataError` if none arrived."""
+        """End the arrival of sources."""
         self.catch_up()
         if self.pool.window[1] == 0 and not self._replays:
             raise DataError(f"expected chunks to read, got none: {self._report()}")
@@ -393,7 +393,7 @@ class LiveStream:
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state. Raises `StateError`, also once sources have come."""
+        """Continue from a state."""
         if self.intake.begun or self.pool.window[1]:
             raise StateError("expected states to be loaded before anything has started that reads the same data")
         self.account.load_state_dict(state["account"])

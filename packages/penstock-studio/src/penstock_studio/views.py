@@ -68,7 +68,7 @@ class ViewKind(Protocol):
 
 @cache
 def view_kinds() -> dict[str, ViewKind]:
-    """The kinds of views that installed distributions offer, by name. Raises `DataError` for one that is broken."""
+    """The kinds of views that installed distributions offer, by name."""
     kinds: dict[str, ViewKind] = {}
     for point in importlib.metadata.entry_points(group="penstock.views"):
         try:

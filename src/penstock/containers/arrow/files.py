@@ -230,7 +230,7 @@ def chunks_of(metadata: Any, schema: Any, groups: Iterable[int], name: str) -> t
 
 
 def one_array(column: Any, rows: int) -> Any:
-    """Return the chunks of a column as one valid array. Raises `FormatError` for another number of rows."""
+    """Return the chunks of a column as one valid array."""
     pa = arrow()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies

@@ -58,7 +58,7 @@ class ThriftReader:
         self._data = data
 
     def struct(self, depth: int = 0) -> Fields:
-        """Read a struct. Raises `FormatError` for bytes that are none."""
+        """Read a struct."""
         if depth > DEPTH:
             raise FormatError(f"expected at most {DEPTH} nested structs, got more")
         fields: Fields = {}
@@ -299,7 +299,7 @@ Chunks = tuple[tuple[ParquetPage, ...], ...]
 
 
 def _divided(pages: list[ParquetPage], dictionary: list[bool], repeated: list[bool]) -> list[tuple[Chunks, int]]:
-    """Divide pages into row groups: the pages of each column, and the number of rows. Raises `FormatError`."""
+    """Divide pages into row groups: the pages of each column, and the number of rows."""
     ways = [0] * (len(pages) + 1)
     back: list[tuple[int, Chunks, int] | None] = [None] * (len(pages) + 1)
     ways[0] = 1
@@ -363,7 +363,7 @@ def _group(number: int, chunks: Chunks, rows: int, columns: list[Fields]) -> Fie
 
 
 def _decode(path: Path, content: bytes, rows: int) -> None:
-    """Decode all columns with a footer. Raises `FormatError` if they do not fit."""
+    """Decode all columns with a footer."""
     parquet = require("pyarrow.parquet", "arrow")
     with parsing(path, "pages, with a footer that was computed again"):
         metadata = parquet.read_metadata(io.BytesIO(MAGIC + content))

@@ -23,8 +23,7 @@ GROUP_NODES, CHUNK_NODES = 0, 1
 def leaves(image: Image, address: int, kind: int, key_bytes: int) -> Iterator[tuple[bytes, int]]:
     """Raw key, child pairs and count of every leaf of the version 1 B-tree at `address`, in key order.
 
-    A leaf is `(raw, n)`: `n` times a key of `key_bytes` and an address.  Raises `FormatError` for a tree
-    that is malformed, too deep or circular.
+    A leaf is `(raw, n)`: `n` times a key of `key_bytes` and an address.
     """
     return _descend(image, address, kind, key_bytes, None, set())
 

@@ -226,8 +226,6 @@ class Dataset:
         """Rows `start` to `stop` along the first axis; a scalar dataset is read whole.
 
         The result is a read-only view of the file where the file stores the rows as they are, a new array otherwise.
-        Raises `DataError` for rows outside the dataset and for variable-length kinds, `FormatError` for malformed
-        bytes.
         """
         if self.kind in ("vlen_string", "vlen"):
             raise DataError(f"{self.name} has elements of variable length; use read_list or read_vlen")

@@ -56,7 +56,7 @@ def pad(raw: bytes) -> bytes:
 
 
 def datatype(dtype: np.dtype[Any]) -> bytes:
-    """Datatype message of a numpy dtype.  Raises `DataError` for one that HDF5 files do not hold here."""
+    """Datatype message of a numpy dtype."""
     size = dtype.itemsize
     if dtype.kind == "b":
         return BOOL
@@ -162,7 +162,7 @@ def _link(name: str, kind: int | None) -> bytes:
 
 
 def attribute(name: str, kind: bytes, shape: tuple[int, ...], data: bytes) -> bytes:
-    """Attribute message.  Raises `DataError` if it is larger than an object header takes."""
+    """Attribute message."""
     raw, space = name.encode() + b"\0", dataspace(shape)
     body = struct.pack("<BBHHHB", 3, 0, len(raw), len(kind), len(space), 1) + raw + kind + space + data
     if len(body) > MAX_MESSAGE:

@@ -94,7 +94,7 @@ class Superblock:
 
 
 def parse_superblock(raw: bytes) -> Superblock:
-    """Superblock of version 0 to 3 from its first bytes.  Raises `FormatError`."""
+    """Superblock of version 0 to 3 from its first bytes."""
     if raw[:8] != SIGNATURE:
         raise FormatError(f"expected an HDF5 signature, got {raw[:8]!r}")
     version = raw[8]
@@ -116,10 +116,7 @@ def parse_superblock(raw: bytes) -> Superblock:
 
 
 def has_signature(path: str | os.PathLike[str]) -> bool:
-    """Whether an HDF5 file begins at `path`, perhaps behind a user block.
-
-    Raises `OSError` if it cannot be read.
-    """
+    """Whether an HDF5 file begins at `path`, perhaps behind a user block."""
     with open_file(path) as file:
         return next(_signatures(file.fileno(), path), None) is not None
 
@@ -134,10 +131,7 @@ def _signatures(fd: int, path: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def read_superblock(fd: int, path: str | os.PathLike[str]) -> Superblock:
-    """Superblock of an open file: read until two readings agree, since a writer may be switching it.
-
-    Raises `FormatError` if there is none at byte 0, 512, 1024, 2048, ...
-    """
+    """Superblock of an open file: read until two readings agree, since a writer may be switching it."""
     for offset in _signatures(fd, path):
         raw = read_at(path, fd, SUPERBLOCK_BYTES, offset)
         while (again := read_at(path, fd, SUPERBLOCK_BYTES, offset)) != raw:
@@ -172,7 +166,7 @@ class Image:
         self._lazy = is_lazy(self.buffer)
 
     def view(self, address: int, count: int, what: str) -> memoryview:
-        """`count` bytes at address `address`.  Raises `FormatError` if they are not in the file."""
+        """`count` bytes at address `address`."""
         if address < 0 or count < 0 or address + count > self.size:
             if not self.size:
                 raise DataError(f"{self.path} is closed; read it before that")

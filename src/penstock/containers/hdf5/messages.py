@@ -257,7 +257,7 @@ class Message(NamedTuple):
 def read_messages(image: Image, address: int) -> list[Message]:
     """All messages of the object header at `address`, continuation blocks included.
 
-    Raises `FormatError` for anything malformed.  Cost: proportional to the bytes of the header.
+    Cost: proportional to the bytes of the header.
     """
     prefix = image.take(address, 16, "object header")
     if prefix[:4] == b"OHDR":

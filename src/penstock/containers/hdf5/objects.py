@@ -89,10 +89,7 @@ class ObjectWriter:
         attrs: Mapping[str, Any],
         dataset_attrs: Mapping[str, Mapping[str, Any]],
     ) -> int:
-        """Write a group with everything below it; address of its object header.
-
-        Raises `DataError` for paths that contradict each other and for values that cannot be stored.
-        """
+        """Write a group with everything below it; address of its object header."""
         tree = _nest(datasets)
         missing = [path for path in dataset_attrs if not any(f"{name}/".startswith(f"{path}/") for name in datasets)]
         if missing:
@@ -207,7 +204,7 @@ class ObjectWriter:
         return self._tail.put(raw.ljust(24 + size * (key + 8) + key, b"\0"))
 
     def attributes(self, attrs: Mapping[str, Any]) -> dict[str, bytes]:
-        """Attribute messages by name.  Raises `DataError` naming what cannot be stored."""
+        """Attribute messages by name."""
         out: dict[str, bytes] = {}
         for name, value in attrs.items():
             if not name or "\0" in name:
@@ -233,7 +230,7 @@ def _key(nbytes: int, start: int, rank: int) -> bytes:
 
 
 def encode_text(text: str) -> bytes:
-    """UTF-8 of a text.  Raises `DataError` for one that HDF5 would cut short."""
+    """UTF-8 of a text."""
     if "\0" in text:
         raise DataError("texts with a zero character cannot be stored")
     return text.encode("utf-8", "surrogateescape")

@@ -100,10 +100,7 @@ class Group(Mapping[str, "Group | Dataset"]):
         return read_links(self._file.image, self.messages)
 
     def __getitem__(self, name: str) -> Group | Dataset:
-        """Object at `name`, which may be a path.
-
-        Raises `KeyError` if there is none, `FormatError` for external links and circles of soft links.
-        """
+        """Object at `name`, which may be a path."""
         return self._find(name, SOFT_HOPS)
 
     def _find(self, name: str, hops: int) -> Group | Dataset:
@@ -146,10 +143,7 @@ class Group(Mapping[str, "Group | Dataset"]):
     def walk(self, unreadable: Callable[[str, FormatError], None] | None = None) -> Iterator[Dataset]:
         """Every dataset below this group that hard and soft links reach, depth first, each group once.
 
-        A dataset has the name under which it was reached. What cannot be read (an unknown datatype, a link to nowhere
-        or to another file) is handed to `unreadable` with its absolute name, or raised.
-
-        Cost: about 20 us a dataset.  Raises `FormatError`, also below a depth of 64.
+        What cannot be read is handed to `unreadable` with its absolute name, or raised. Cost: about 20 µs a dataset.
         """
         yield from self._walk({self.address}, DEPTH, unreadable)
 
@@ -176,7 +170,7 @@ class Group(Mapping[str, "Group | Dataset"]):
                 yield from child._walk(seen, depth - 1, unreadable)
 
     def _target(self, name: str) -> int:
-        """The address of what a soft link leads to. Raises `FormatError`."""
+        """The address of what a soft link leads to."""
         try:
             return self._step(name, SOFT_HOPS).address
         except KeyError as error:
@@ -191,9 +185,8 @@ class File:
     """An HDF5 file, mapped read-only; a context manager.
 
     `path`; `root`, its `Group`; `buffer` [size] uint8, the bytes of the whole file, to which `Dataset.flat` and
-    `Tiles.offset` refer.  Readers see the state at opening, even while an `Appender` goes on.  Reads are thread-safe
-    and may go on after a fork; pickled, it is its path.  `eof`: byte at which to end, by default where the superblock
-    says.  Raises `FormatError`.
+    `Tiles.offset` refer. Readers see the state at opening, even while an `Appender` goes on. Reads are thread-safe and
+    may go on after a fork; pickled, it is its path. `eof`: byte at which to end, by default where the superblock says.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, eof: int | None = None) -> None:
@@ -216,7 +209,7 @@ class File:
         return self.image.buffer
 
     def open_object(self, address: int, name: str) -> Group | Dataset:
-        """The group or dataset whose object header is at `address`.  Raises `FormatError`."""
+        """The group or dataset whose object header is at `address`."""
         entry = self.open_any(address, name)
         if entry is None:
             raise FormatError("expected a group or a dataset, got a named datatype", path=self.path, where=name)

@@ -200,7 +200,7 @@ class Datatype:
 
 @lru_cache(maxsize=4096)
 def parse_datatype(body: bytes) -> Datatype:
-    """Type that a datatype message describes.  Raises `FormatError` naming what is not supported."""
+    """Type that a datatype message describes."""
     return _parse(body, 0, 0)[0]
 
 

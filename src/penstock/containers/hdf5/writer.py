@@ -36,13 +36,10 @@ NEW = Superblock(1, 0, 0, UNDEFINED, LEAF_K, INTERNAL_K, CHUNK_K, UNDEFINED, 0)
 
 
 class Appender:
-    """Appends groups to an HDF5 file, each commit atomic and durable; a context manager.
+    """Appends groups to an HDF5 file, each commit atomic and durable.
 
-    Everything new goes behind the end that the superblock names; the groups that lead to it are copied, not
-    changed; `commit` switches the superblock.  So readers keep the state they opened, and after a crash the
-    file is what it was at the last commit.  Leaving the `with` block without an error commits.
-
-    One writer at a time, by a lock file next to the file.
+    Everything new goes behind the end that the superblock names; the groups that lead to it are copied, not changed;
+    `commit` switches the superblock. Leaving the `with` block without an error commits.
     """
 
     def __init__(self, path: str, fd: int, holder: int, *, fsync: bool) -> None:
@@ -64,15 +61,12 @@ class Appender:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, fsync: bool = True, wait: bool = True) -> Self:
-        """Start a new file.  Raises `DataError` if it exists and is not empty, `LockedError`."""
+        """Start a new file."""
         return cls._open(os.fspath(path), os.O_CREAT, fsync=fsync, wait=wait)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, fsync: bool = True, wait: bool = True) -> Self:
-        """Append to an existing file; an empty one counts as new.
-
-        Raises `FormatError`, `LockedError`, and `DataError` for files that cannot be appended to this way.
-        """
+        """Append to an existing file; an empty one counts as new."""
         return cls._open(os.fspath(path), 0, fsync=fsync, wait=wait)
 
     @classmethod
@@ -101,10 +95,7 @@ class Appender:
         return name in self._root
 
     def free_if_empty(self, name: str) -> bool:
-        """Let `add_group` take the name of a group of the root that holds no dataset; whether it holds none.
-
-        Raises `DataError` if there is no such name, `FormatError`.
-        """
+        """Let `add_group` take the name of a group of the root that holds no dataset; whether it holds none."""
         self._check(name, new=False)
         link = self._root.get(name)
         if link is None or link.kind != "hard":
@@ -128,11 +119,9 @@ class Appender:
     ) -> None:
         """Add the group `name` to the root, visible from the next commit on.
 
-        `datasets`: path below the group -> array, list of `str`, `VlenBytes`, or None for an empty group;
-        arrays may grow along their first axis later.  `dataset_attrs`: path -> attributes.
-        `storage`: compression and chunking, by default none and one chunk an array.
-        Raises `DataError` for a name that exists or a value that cannot be stored; nothing is added then.
-        Cost: one write of the data, O(log n) for n groups in the root.
+        `datasets`: path below the group -> array, list of `str`, `VlenBytes`, or None for an empty group; arrays may
+        grow along their first axis later. `dataset_attrs`: path -> attributes. `storage`: compression and chunking, by
+        default none and one chunk an array. Cost: one write of the data, O(log n) for n groups in the root.
         """
         self._check(name, new=True)
         writer = ObjectWriter(self._tail, self._block, storage or Storage())
@@ -144,7 +133,7 @@ class Appender:
     def set_attrs(self, name: str, attrs: Mapping[str, Any]) -> None:
         """Set attributes of the group `name` of the root, or of the root itself ("" or "/").
 
-        The object header is written again at the end of the file.  Raises `DataError`.
+        The object header is written again at the end of the file.
         """
         encoded = ObjectWriter(self._tail, self._block, Storage()).attributes(attrs)
         if name in ("", "/"):
@@ -246,8 +235,8 @@ def _read_extension(image: Image) -> Superblock:
 def lock_for_writing(path: str, fd: int, *, wait: bool) -> int:
     """Take the writers' lock of `path`, open as `fd`; the descriptor that holds it until it is closed.
 
-    Writers exclude each other by a lock on `.<name>.lock` next to the file.  The file itself is locked shared: that
-    lets libhdf5 read, and keeps out a libhdf5 that writes.  Raises `LockedError` unless `wait`.
+    Writers exclude each other by a lock on `.<name>.lock` next to the file. The file itself is locked shared: that lets
+    libhdf5 read, and keeps out a libhdf5 that writes.
     """
     folder, name = os.path.split(path)
     place = os.path.join(folder, f".{name}.lock")

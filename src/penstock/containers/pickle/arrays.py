@@ -256,7 +256,7 @@ class TensorStorage:
 
 
 def storage_of(m: Machine, description: Any) -> TensorStorage:
-    """The storage that a persistent id of `torch.save` names. Raises `UnsafeDataError`."""
+    """The storage that a persistent id of `torch.save` names."""
     match description:
         case ("storage", Symbol(module="torch", name=name), str() as key, str(), int() as count, *_) if name in _DTYPES:
             raw = None if m.storages is None else m.storages.get(key)

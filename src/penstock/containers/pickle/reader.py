@@ -70,7 +70,7 @@ class _Visit:
 
 
 def vet(m: Machine, value: Any) -> Any:
-    """`value`, if it is data.  Raises `FormatError` if it is not, is circular or too large."""
+    """`value`, if it is data."""
     sizes: dict[int, _Size] = {}
     opened: set[int] = set()
     path = [_Visit([value])]
@@ -133,13 +133,7 @@ def _check(m: Machine, values: int, nbytes: int, depth: int) -> None:
 def loads(data: Buffer, *, where: str = "", path: object = None, limits: Limits = LIMITS) -> Any:
     """The value that a pickle of plain data stands for; nothing that it names is imported or run.
 
-    Plain values, NumPy arrays and scalars, spaces (as `penstock.core.spaces`), `ColorSpace` and `Trajectory`.
-    Arrays are read-only; an `OrderedDict` is a dict.
-
-    Arguments: `data`, all of the pickle, of protocol 0 to 5; `where` and `path`, for messages; `limits`.
-
-    Raises `UnsafeDataError` for data that names anything else, has false sizes or asks for too much, and
-    `FormatError` for what is no whole pickle.  Cost: one copy of the bytes of its arrays (two out of a
+    Arrays are read-only; an `OrderedDict` is a dict. Cost: one copy of the bytes of its arrays (two out of a
     `memoryview`), and about a microsecond an opcode.
     """
     m = Machine(data if type(data) is bytes else bytes(data), where, path, limits)
@@ -147,10 +141,7 @@ def loads(data: Buffer, *, where: str = "", path: object = None, limits: Limits 
 
 
 def load(data: Buffer, *, path: object, where: str = "", trust: Literal["pickle", False] = False) -> Any:
-    """`loads`, or Python's own `pickle.loads` where the caller trusts the file as a program: `trust="pickle"`.
-
-    Raises what `loads` raises; `DataError` for another `trust`; with `trust="pickle"`, any error of the pickle.
-    """
+    """`loads`, or Python's own `pickle.loads` where the caller trusts the file as a program: `trust="pickle"`."""
     if trust == "pickle":
         return pickle.loads(data)  # noqa: S301
     if trust is not False:

@@ -58,7 +58,7 @@ class PickleTemplate:
     def learn(data: Buffer) -> PickleTemplate | None:
         """The template of a member, or None for one that is no plain array or scalar.
 
-        Raises what `loads` raises.  Cost: one `loads` and some 100 us.
+        Cost: one `loads` and some 100 us.
         """
         raw = bytes(data)
         m, starts = Machine(raw, "", None, LIMITS), list[int]()

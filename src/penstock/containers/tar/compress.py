@@ -42,8 +42,7 @@ def opened(file: IO[bytes], path: object = None, limit: int | None = None) -> De
     or the bytes themselves, by the first bytes of the file.
 
     Its `read` raises `FormatError` for damaged data, `TornError` where gzip is cut off, `UnsafeDataError` once there
-    were more than `limit` bytes. Raises `MissingExtraError` where zstd has no library. Memory: 1 MiB and the window of
-    the compression.
+    were more than `limit` bytes. Memory: 1 MiB and the window of the compression.
     """
     begun = _Begun(file)
     kind = compression_of(begun.head)
@@ -66,7 +65,7 @@ class DecompressedStream:
         self.done = 0
 
     def read(self, n: int) -> bytes:
-        """At most `n` bytes, fewer than one only at the end. Raises `FormatError`, `UnsafeDataError`."""
+        """At most `n` bytes, fewer than one only at the end."""
         try:
             part = self._inner.read(n)
         except RemoteError:
@@ -125,7 +124,7 @@ class _Gzip:
         self._inflate = self._module.decompressobj(31)  # 31: with gzip's header and checksum
 
     def read(self, n: int) -> bytes:
-        """At most `n` bytes, fewer than one only at the end. Raises `inflating().error`, `EOFError`."""
+        """At most `n` bytes, fewer than one only at the end."""
         while True:
             data = self._left or self._file.read(FED)
             if self._inflate.eof:
@@ -148,7 +147,7 @@ def unpack(source: Path, target: IO[bytes], limit: int, *, torn: Literal["refuse
     """Write the unpacked bytes of `source` to `target`; how many there were. `torn="drop"` takes the whole parts of a
     file that was cut off.
 
-    Raises `FormatError` for damaged data, `UnsafeDataError` for more than `limit` bytes. Memory: 1 MiB and the window.
+    Memory: 1 MiB and the window.
     """
     with read_in_order(source) as file:
         reader = opened(file, source, limit)
@@ -199,10 +198,7 @@ def compressor(out: IO[bytes], kind: Literal["gzip", "zstd"], level: int | None 
 
 
 def glance(path: Path) -> Iterator[bytes]:
-    """The names of the first members, compressed or not: at most `MEMBERS`, and of the first `NBYTES` bytes.
-
-    Raises `FormatError` for what is no archive, `MissingExtraError` where zstd has no library.
-    """
+    """The names of the first members, compressed or not: at most `MEMBERS`, and of the first `NBYTES` bytes."""
     try:
         with open_file(path) as file:
             read, position = Forward(opened(file, path)).read, 0

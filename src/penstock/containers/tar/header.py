@@ -56,7 +56,7 @@ def padded(size: int) -> int:
 
 
 def parse(block: bytes, path: object, position: int) -> TarHeader:
-    """Read a block that is not zero. Raises `FormatError` for a wrong checksum or a field that is no number."""
+    """Read a block that is not zero."""
     stored_checksum = octal(block[148:156], "checksum", path, position)
     total = sum(block) - sum(block[148:156]) + 8 * 32  # the checksum's own field counts as blanks
     # Some old writers sum signed bytes.
@@ -78,9 +78,7 @@ def cut(field: bytes) -> bytes:
 
 
 def number(field: bytes, what: str, path: object, position: int) -> int:
-    """An octal field, padded by blanks or NULs, or a base-256 one. Raises `FormatError`, `UnsafeDataError`
-    if negative.
-    """
+    """An octal field, padded by blanks or NULs, or a base-256 one."""
     if field[0] & 0x80:
         value = int.from_bytes(field, "big", signed=True) if field[0] & 0x40 else int.from_bytes(field, "big")
         value = value if field[0] & 0x40 else value - (0x80 << 8 * (len(field) - 1))
@@ -91,7 +89,7 @@ def number(field: bytes, what: str, path: object, position: int) -> int:
 
 
 def octal(field: bytes, what: str, path: object, position: int) -> int:
-    """An octal field, padded by blanks or NULs. Raises `FormatError`."""
+    """An octal field, padded by blanks or NULs."""
     digits = cut(field).strip(b" ")
     if not all(48 <= digit < 56 for digit in digits):
         raise FormatError(
@@ -103,7 +101,7 @@ def octal(field: bytes, what: str, path: object, position: int) -> int:
 
 
 def records(body: bytes, path: object, position: int) -> dict[bytes, bytes]:
-    """The records of a PAX header, `length key=value` and a line end each. Raises `FormatError` for anything else."""
+    """The records of a PAX header, `length key=value` and a line end each."""
     values: dict[bytes, bytes] = {}
     offset = 0
     while offset < len(body):
@@ -123,10 +121,7 @@ def records(body: bytes, path: object, position: int) -> dict[bytes, bytes]:
 
 
 def safe_name(name: bytes, path: object, position: int) -> bytes:
-    """A member's name without a leading `./`. It is never a place on the disk, so absolute ones are only names.
-
-    Raises `UnsafeDataError` for names that are empty, hold a NUL, or step out of a folder with `..`.
-    """
+    """A member's name without a leading `./`. It is never a place on the disk, so absolute ones are only names."""
     while name.startswith(b"./"):
         name = name[2:]
     if not name or b"\0" in name or (b".." in name and b".." in name.split(b"/")):

@@ -52,15 +52,14 @@ class Heads:
 def member(name: str, payload: bytes | bytearray | memoryview) -> bytes:
     """One regular file as stored in an archive: header, payload, padding. Owner 0, mode 0644, time 0.
 
-    USTAR; a PAX header comes before it where the name is longer than 100 bytes. Raises `DataError` for a name that
-    no reader would take.
+    USTAR; a PAX header comes before it where the name is longer than 100 bytes.
     """
     size = len(payload)
     return b"".join((head(name, size), payload, bytes(padded(size) - size)))
 
 
 def head(name: str, size: int) -> bytes:
-    """The header blocks of a regular file of `size` bytes. Raises `DataError`."""
+    """The header blocks of a regular file of `size` bytes."""
     raw = name.encode()
     if not raw or len(raw) > NAME or b"\0" in raw or raw.startswith(b"./") or b".." in raw.split(b"/"):
         raise DataError(f"expected a name of 1 to {NAME} bytes that stays in its folder, got {name[:200]!r}")
@@ -107,8 +106,7 @@ class TarAppender:
     """An archive opened for appending, by one writer at a time. `append` commits with one small write.
 
     `TarAppender.create` makes a new one with its first members, which appears at its path only when whole. Leftovers of
-    a killed writer behind the end are cut off. Raises `FormatError` for an archive that is damaged, or has other bytes
-    behind its end: they may be data.
+    a killed writer behind the end are cut off.
     """
 
     def __init__(self, path: Path, end: int | None = None) -> None:
@@ -121,7 +119,7 @@ class TarAppender:
 
     @classmethod
     def create(cls, path: Path, first: bytes = b"") -> TarAppender:
-        """A new archive of the given members. Raises `FileExistsError` if `path` exists."""
+        """A new archive of the given members."""
         if path.exists() or path.is_symlink():
             raise FileExistsError(f"expected nothing at {path}; open it for appending, or remove it")
         replace_archive(path, [first], overwrite=False)
@@ -133,10 +131,7 @@ class TarAppender:
         return self._end
 
     def append(self, members: list[Piece]) -> None:
-        """Add whole members in pieces, the first of them at least a block: all or, if the process dies, none.
-
-        Raises `OSError` if the disk is full; the archive is then as it was.
-        """
+        """Add whole members in pieces, the first of them at least a block: all or, if the process dies, none."""
         if not members:
             return
         first: list[Piece] = [members[0][:BLOCK]]
@@ -185,7 +180,7 @@ def write_all(fd: int, parts: list[Piece], position: int) -> None:
 
 
 def appendable(data: ByteArray, path: Path) -> Members:
-    """The members of an archive that can be changed. Raises `FormatError` for damage, and bytes that may be data."""
+    """The members of an archive that can be changed."""
     members = walk(data, path)
     tail = members.tail
     if tail.position % BLOCK:

@@ -42,12 +42,8 @@ _OVERHEAD = 1 << 16  # by which compressed bytes may be more than those they hol
 class ZarrArray(ZarrRows):
     """The array called `name` in a store. Its rows are read-only.
 
-    A piece of rows (a Blosc block, otherwise a chunk) is decoded once, and kept in
-    `cache`; a read that covers whole chunks decodes them to where they go and keeps nothing. Chunks that are not
-    compressed are read in place. `missing` chunks are the fill value, or an error. `tables` keeps where the blocks of a
-    chunk begin (and its bytes, where they are no memory map); `cache` by default.
-
-    Raises, on reading, `FormatError` with the array and the chunk for anything bad.
+    A piece of rows (a Blosc block, otherwise a chunk) is decoded once and kept in `cache`; a read that covers whole
+    chunks decodes them to where they go and keeps nothing. `tables` keeps where the blocks of a chunk begin.
     """
 
     def __init__(
@@ -75,7 +71,7 @@ class ZarrArray(ZarrRows):
         return self.metadata.compressor is None and self.metadata.codecs.plain and not self.metadata.gridded
 
     def chunk(self, c: int) -> Chunk:
-        """Chunk `c`, its table read. Raises `FormatError`."""
+        """Chunk `c`, its table read."""
         return self._tables.get((self._mark, c), lambda: self._opened(c))
 
     def _opened(self, c: int) -> tuple[Chunk, int]:

@@ -36,7 +36,7 @@ class BloscBuffer:
 
     @classmethod
     def of(cls, raw: ByteArray, expected: int) -> BloscBuffer:
-        """Check a buffer that is to hold `expected` bytes. Raises `FormatError` without a place."""
+        """Check a buffer that is to hold `expected` bytes."""
         if len(raw) < HEADER_BYTES:
             raise FormatError(f"expected a Blosc header of {HEADER_BYTES} bytes, got {len(raw)} bytes")
         version, inner, flags, element, nbytes, block, size = _HEADER.unpack(raw[:HEADER_BYTES].tobytes())
@@ -70,7 +70,7 @@ class BloscBuffer:
         return self.raw[HEADER_BYTES:] if self.head[2] & _COPIED else None
 
     def block(self, b: int) -> ByteArray:
-        """`[block_bytes]` block `b` decoded (the last may be shorter). Raises `FormatError`.
+        """`[block_bytes]` block `b` decoded (the last may be shorter).
 
         Cost: that block, and a copy of its compressed bytes.
         """
@@ -89,7 +89,7 @@ class BloscBuffer:
         return out
 
     def whole(self, out: ByteArray) -> None:
-        """All `nbytes` decoded into `out`. Raises `FormatError`."""
+        """All `nbytes` decoded into `out`."""
         if (copied := self.copied) is not None:
             out[:] = copied
             return

@@ -46,11 +46,11 @@ class Chunk(ABC):
 
     @abstractmethod
     def piece(self, p: int) -> ByteArray:
-        """The bytes of piece `p`. Raises `FormatError`."""
+        """The bytes of piece `p`."""
 
     @abstractmethod
     def whole(self, out: ByteArray) -> None:
-        """All bytes into `out`. Raises `FormatError`."""
+        """All bytes into `out`."""
 
 
 class PlainChunk(Chunk):
@@ -80,7 +80,7 @@ class _LastBlock(threading.local):
     decoded: ByteArray
 
     def block(self, chunk: Chunk, b: int, buffer: BloscBuffer) -> ByteArray:
-        """Block `b` of the buffer of a chunk. Raises `FormatError`."""
+        """Block `b` of the buffer of a chunk."""
         if self.chunk is None or self.chunk() is not chunk or self.number != b:
             self.chunk = None
             self.decoded = buffer.block(b)
@@ -217,7 +217,7 @@ class AssembledChunk(Chunk):
 def chunk_of(metadata: ArrayMetadata, raw: ByteArray, owned: bool) -> Chunk:
     """The chunk whose bytes are stored as `raw`; `owned` where the chunk owns their memory.
 
-    Raises `FormatError` without a place. Cost: the table of a Blosc buffer is read, nothing is decoded.
+    Cost: the table of a Blosc buffer is read, nothing is decoded.
     """
     rows = metadata.chunk_rows
     size = metadata.chunk_bytes

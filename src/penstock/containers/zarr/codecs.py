@@ -49,7 +49,7 @@ class ShardTable:
         return 16 * math.prod(self.counts) + _CHECK * self.has_checksum
 
     def places(self, raw: ByteArray) -> list[tuple[int, int] | None]:
-        """First byte and end of each chunk, in C order, None for a missing one. Raises `FormatError`."""
+        """First byte and end of each chunk, in C order, None for a missing one."""
         size = self.table_bytes
         if len(raw) < size:
             raise FormatError(f"expected a shard with a table of {size} bytes, got {len(raw)} bytes")
@@ -114,7 +114,7 @@ class ChunkCodecs:
         return np.full(self.shape, np.frombuffer(self.fill, self.dtype)[0], self.dtype)
 
     def decode(self, raw: ByteArray) -> AnyArray:
-        """The values of a chunk, C-contiguous or a view of such. Raises `FormatError` without a place."""
+        """The values of a chunk, C-contiguous or a view of such."""
         if self.shards is not None:
             return self._unsharded(raw)
         if self.packers and self.packers[-1]["id"] == JPEGXL:
@@ -155,7 +155,7 @@ class ChunkCodecs:
 
 
 def unpacked(compressor: Mapping[str, Any], raw: ByteArray, size: int) -> ByteArray:
-    """The `size` bytes that a compressor packed into `raw`. Raises `FormatError` for any other number."""
+    """The `size` bytes that a compressor packed into `raw`."""
     if compressor["id"] == "blosc":
         buffer = BloscBuffer.of(raw, size)
         out = np.empty(size, np.uint8)
@@ -168,7 +168,7 @@ def unpacked(compressor: Mapping[str, Any], raw: ByteArray, size: int) -> ByteAr
 
 
 def without_check(raw: ByteArray) -> ByteArray:
-    """The bytes before their CRC-32C. Raises `FormatError` if it is another one."""
+    """The bytes before their CRC-32C."""
     if len(raw) < _CHECK:
         raise FormatError(f"expected a checksum of {_CHECK} bytes, got {len(raw)} bytes")
     stored_checksum, computed_checksum = (
@@ -199,10 +199,7 @@ def _jpegxl(raw: ByteArray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any
 
 
 class JpegXLEncoder:
-    """Encodes chunks of one image as the codec of imagecodecs does: without loss, whatever else its configuration says.
-
-    Raises `MissingExtraError`.
-    """
+    """Encodes chunks of one image as the codec of imagecodecs does: without loss, whatever its configuration says."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._library: Any = require("imagecodecs", "jpegxl")
@@ -223,7 +220,7 @@ def _dtype(stage: Mapping[str, Any], *names: str) -> np.dtype[Any]:
 
 
 def _stored(stage: Mapping[str, Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of values behind a filter. Raises `FormatError` for an unknown one."""
+    """The dtype of values behind a filter."""
     match stage["id"]:
         case "delta" | "fixedscaleoffset" | "quantize":
             return _dtype(stage, "astype", "dtype")
@@ -279,7 +276,7 @@ def tiles(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[tuple[tupl
 
 
 def decoder_of(compressor: Mapping[str, Any]) -> Callable[[ByteArray, int], ByteArray]:
-    """How streams of a codec are decoded: `decode(raw, size)` gives at most `size + 1` bytes. Raises `FormatError`."""
+    """How streams of a codec are decoded: `decode(raw, size)` gives at most `size + 1` bytes."""
     try:
         return _DECODERS[compressor["id"]]
     except KeyError:

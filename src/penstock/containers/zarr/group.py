@@ -34,9 +34,6 @@ class ZarrGroup:
     `cache`, of decoded rows, is shared by its arrays; an eighth as much holds the places of chunks.
 
     Metadata that were consolidated (`.zmetadata`, or in `zarr.json`) are taken from there where a key has no file.
-
-    Raises `FormatError` where there is no `.zgroup` of format 2 and no `zarr.json` of a group, `FileNotFoundError`
-    where there is nothing.
     """
 
     def __init__(self, location: str | os.PathLike[str] | ZarrStore, cache: Cache | None = None) -> None:
@@ -101,14 +98,14 @@ class ZarrGroup:
         return paths
 
     def array(self, name: str, missing: Missing = "fill") -> ZarrArray:
-        """The array of that name, such as `agents` or `agents_mask/0.5`. Raises `FormatError`, `UnsafeDataError`."""
+        """The array of that name, such as `agents` or `agents_mask/0.5`."""
         metadata = self.description(name)
         read = array_metadata if self.zarr_format == 2 else array_of_version3
         described = read(metadata, self.store.name, self._key(name))
         return ZarrArray(self.store, name, described, self.cache, missing, self.tables)
 
     def description(self, name: str) -> Mapping[str, Any]:
-        """The JSON that describes an array, unchecked. Raises `FormatError` where there is none."""
+        """The JSON that describes an array, unchecked."""
         key = self._key(name)
         metadata = self._json(key)
         if metadata is None:
@@ -125,7 +122,7 @@ class ZarrGroup:
         return [f"{folder}/{name}" if folder else name for folder, name in places]
 
     def attributes_of(self, name: str) -> Mapping[str, Any]:
-        """The attributes of an array or group below, or of the group itself (`""`). Raises `FormatError`."""
+        """The attributes of an array or group below, or of the group itself (`""`)."""
         place = f"{name}/" if name else ""
         if self.zarr_format == 2:
             return self._json(place + ATTRIBUTES) or {}

@@ -58,7 +58,7 @@ class ArrayMetadata:
         chunk_rows: int,
         compressor: Mapping[str, Any] | None = BLOSC_LZ4,
     ) -> ArrayMetadata:
-        """Of a new array of version 2. Raises `DataError` for a dtype that zarr cannot store."""
+        """Of a new array of version 2."""
         entries = {
             "chunks": [chunk_rows, *shape[1:]],
             "compressor": None if compressor is None else dict(compressor),
@@ -146,7 +146,7 @@ def dumped(entries: Mapping[str, Any]) -> bytes:
 
 
 def array_metadata(entries: Mapping[str, Any], path: object = None, where: str = ARRAY) -> ArrayMetadata:
-    """Check what a `.zarray` says. Raises `FormatError`, `UnsafeDataError`."""
+    """Check what a `.zarray` says."""
     place: Any = {"path": path, "where": where}
     if entries.get("zarr_format") != 2:
         raise FormatError(f"expected zarr_format 2, got {entries.get('zarr_format')!r}", **place)
@@ -204,7 +204,7 @@ def _is_codec(value: Any) -> bool:
 
 
 def sizes_of(value: Any, name: str, least: int, place: Any) -> tuple[int, ...]:
-    """A list of whole numbers. Raises `FormatError` for anything else."""
+    """A list of whole numbers."""
     listed: list[Any] = value if is_list(value) else [None]
     if not all(type(n) is int and least <= n < 1 << 62 for n in listed):
         raise FormatError(f"expected {name} as a list of numbers from {least} on, got {repr(value)[:200]}", **place)
@@ -218,8 +218,6 @@ class ObjectDtypeError(UnsupportedDtypeError, UnsafeDataError):
 def dtype_of(described: object, path: object = None, where: str | None = None, depth: int = _DEPTH) -> np.dtype[Any]:
     """The dtype that a `.zarray` describes: a plain one (`"<f8"`), or a list of fields, each with a name, a dtype and
     perhaps the shape of a sub-array. Fields are in order, without padding.
-
-    Raises `FormatError` for anything else, and `UnsafeDataError` for Python objects.
     """
     if is_list(described) and described and depth:
         fields = [_field(entry, path, where, depth) for entry in described]
@@ -261,7 +259,7 @@ def _field(entry: Any, path: object, where: str | None, depth: int) -> tuple[Any
 
 
 def described(dtype: np.dtype[Any]) -> str | list[Any]:
-    """What `dtype_of` reads back. Raises `DataError` for padding, and for dtypes that it would refuse."""
+    """What `dtype_of` reads back."""
     description = dtype.str if dtype.fields is None else [_listed(entry) for entry in dtype.descr]
     try:
         again = dtype_of(description)
@@ -279,10 +277,7 @@ def _listed(entry: tuple[Any, ...]) -> list[Any]:
 
 
 def fill_of(value: Any, dtype: np.dtype[Any], path: object = None, where: str | None = None) -> bytes:
-    """The bytes of one element where nothing was written: `null` and 0 are zero bytes; structures are base64.
-
-    Raises `FormatError` for a value that the dtype cannot have.
-    """
+    """The bytes of one element where nothing was written: `null` and 0 are zero bytes; structures are base64."""
     if value is None or (type(value) is int and value == 0) or value == "":
         return bytes(dtype.itemsize)
     try:

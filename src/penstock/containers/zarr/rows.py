@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray, StructArray
 from penstock.core.narrowing import is_array, is_list
@@ -80,7 +79,7 @@ class ZarrRows(ABC):
             raise TypeError(f"{message}, got {type(index).__name__}") from None
 
     def field(self, name: str) -> AnyArray:
-        """One field of all rows `[n, ...]`. Raises `KeyError`. Memory: that field alone."""
+        """One field of all rows `[n, ...]`. Memory: that field alone."""
         fields = self.dtype.fields
         if fields is None or name not in fields:
             raise KeyError(f"no field {name!r}; there are {list(fields or ())}")
@@ -120,28 +119,6 @@ class ZarrRows(ABC):
             raise IndexError(f"expected rows within 0:{n}, got {index.min()} to {index.max()}")
         numbers = index.astype(np.int64)
         return np.where(numbers < 0, numbers + n, numbers)
-
-
-class MemoryRows(ZarrRows):
-    """The rows of one C-contiguous array: a memory map, or memory."""
-
-    def __init__(self, array: AnyArray) -> None:
-        self.array = np.ascontiguousarray(array)
-        self.dtype, self.shape = array.dtype, array.shape
-        self._raw = as_bytes(self.array)
-        self._void = as_void(self.array)
-
-    @override
-    def read_into(self, start: int, stop: int, out: AnyArray) -> None:
-        as_bytes(out)[:] = self._raw[start:stop]
-
-    @override
-    def row(self, i: int) -> Any:
-        return self.array[i].copy()
-
-    @override
-    def take(self, numbers: IntArray) -> AnyArray:
-        return from_void(self._void[numbers], self.dtype, self.shape[1:])
 
 
 def as_bytes(array: AnyArray) -> ByteArray:

@@ -32,10 +32,7 @@ class ZarrStore(ABC):
 
     @abstractmethod
     def value(self, key: str, limit: int) -> ByteArray | None:
-        """The bytes of a key, of which there are at most `limit`; None if there is no such key. Perhaps a memory map.
-
-        Raises `FormatError` for more, and for what cannot be read.
-        """
+        """The bytes of a key, at most `limit`, perhaps a memory map; None if there is no such key."""
 
     def remote_ranges(self, key: str) -> list[Wanted]:
         """The bytes behind a URL that `value` fetches; none where the store is on this machine."""
@@ -123,7 +120,8 @@ class DirectoryStore(ZarrStore):
 
 class ZipStore(ZarrStore):
     """A zip archive, its members stored or deflated; stored members are read in place. The group may be the archive
-    itself, or a folder in it. Raises `FormatError` for a damaged archive."""
+    itself, or a folder in it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
@@ -220,10 +218,7 @@ class ZipStore(ZarrStore):
 
 
 def open_store(path: Path) -> ZarrStore:
-    """The store at a path.
-
-    Raises `FileNotFoundError`, `FormatError` for what is neither a folder nor a zip archive.
-    """
+    """The store at a path."""
     if path.is_dir():
         return DirectoryStore(path)
     if not path.exists():
@@ -234,7 +229,7 @@ def open_store(path: Path) -> ZarrStore:
 
 
 def checked(key: str, path: object) -> str:
-    """The key, which stays below the group. Raises `UnsafeDataError`."""
+    """The key, which stays below the group."""
     if key and (any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key or "\\" in key):
         raise UnsafeDataError(f"expected a key below the group, got {key!r}", path=path)
     return key

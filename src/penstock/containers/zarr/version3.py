@@ -49,7 +49,7 @@ _KNOWN = frozenset(
 
 
 def array_of_version3(entries: Mapping[str, Any], path: object = None, where: str = NODE) -> ArrayMetadata:
-    """Check what the `zarr.json` of an array says. Raises `FormatError`."""
+    """Check what the `zarr.json` of an array says."""
     place: Any = {"path": path, "where": where}
     if entries.get("zarr_format") != 3 or entries.get("node_type") != "array":
         stated = f"{entries.get('node_type')!r} of zarr_format {entries.get('zarr_format')!r}"
@@ -80,7 +80,7 @@ def array_of_version3(entries: Mapping[str, Any], path: object = None, where: st
 def described_in_version3(
     dtype: np.dtype[Any], shape: tuple[int, ...], chunks: tuple[int, ...], compressor: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The `zarr.json` of a new array. Raises `DataError` for a dtype or compressor without a place in it."""
+    """The `zarr.json` of a new array."""
     codecs: list[dict[str, Any]] = [
         {"name": "bytes", "configuration": {"endian": "big" if _is_big(dtype) else "little"}}
     ]

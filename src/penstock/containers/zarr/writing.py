@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
-from typing_extensions import override
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import Missing, ZarrArray
@@ -35,10 +33,10 @@ from penstock.containers.zarr.metadata import (
     ArrayMetadata,
     dumped,
 )
-from penstock.containers.zarr.rows import ZarrRows, as_bytes
+from penstock.containers.zarr.rows import as_bytes
 from penstock.containers.zarr.stores import DirectoryStore
 from penstock.containers.zarr.version3 import array_of_version3, described_in_version3
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.arrays import AnyArray
 from penstock.core.boundary import json_object
 from penstock.errors import DataError, FormatError, SpecError, require
 from penstock.files import move, sync, write_atomic
@@ -50,7 +48,7 @@ _BLOCK_BYTES = 16 << 20  # of rows that are decoded at a time
 
 def compressor_of(codec: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
     """A codec's configuration: None stores values uncompressed, a name (`"lz4"` and `"zstd"` are Blosc's, with shuffle;
-    the others stand alone), or a configuration as a `.zarray` has it. Raises `DataError`, `MissingExtraError`.
+    the others stand alone), or a configuration as a `.zarray` has it.
     """
     if codec is None or codec == "none":
         return None
@@ -68,11 +66,10 @@ def compressor_of(codec: str | Mapping[str, Any] | None) -> dict[str, Any] | Non
 class ArrayWriter:
     """Appends rows to the array `folder`, which is created unless it exists.
 
-    `length` is how many rows count; the length that the array has on disk changes with the first commit.
-    A full chunk is written as soon as it is full; `commit` writes what is left, and then the new length, so that a
-    reader sees all rows of a commit or none. Rows behind `length` that an interrupted writer left are written over.
-    `missing` says what a chunk before `length` is that is not stored. Memory: two chunks. Raises `OSError`, `DataError`
-    for an array whose chunks we only read; rows of another dtype are a `SpecError`.
+    `length` is how many rows count; the length that the array has on disk changes with the first commit. A full chunk
+    is written as soon as it is full; `commit` writes what is left, and then the new length, so that a reader sees all
+    rows of a commit or none. Rows behind `length` that an interrupted writer left are written over. `missing` says what
+    a chunk before `length` is that is not stored. Memory: two chunks.
     """
 
     def __init__(self, folder: Path, metadata: ArrayMetadata, length: int = 0, missing: Missing = "refuse") -> None:
@@ -98,7 +95,7 @@ class ArrayWriter:
 
     @classmethod
     def create(cls, folder: Path, metadata: ArrayMetadata) -> ArrayWriter:
-        """An empty array. Raises `FileExistsError`."""
+        """An empty array."""
         folder.mkdir(parents=True)
         empty = metadata.resized(0)
         write_atomic(folder / metadata.file, empty.to_json())
@@ -171,7 +168,7 @@ class ArrayWriter:
 
 
 def _encoder_of(metadata: ArrayMetadata) -> Any:
-    """What encodes chunks, None where they are stored as they are. Raises `MissingExtraError`."""
+    """What encodes chunks, None where they are stored as they are."""
     config = metadata.compressor
     if config is None or metadata.codecs.one_image:
         return None if config is None else JpegXLEncoder(config)
@@ -209,7 +206,7 @@ def new_array(
     compressor: Mapping[str, Any] | None,
     zarr_format: int = 2,
 ) -> ArrayMetadata:
-    """The description of an empty array of a version. Raises `DataError` for a dtype that zarr cannot store."""
+    """The description of an empty array of a version."""
     if zarr_format == 2:
         return ArrayMetadata.of(dtype, (0, *row_shape), chunk_rows, compressor)
     return array_of_version3(described_in_version3(dtype, (0, *row_shape), (chunk_rows, *row_shape), compressor))
@@ -228,7 +225,7 @@ def create_group(folder: Path, attributes: Mapping[str, Any] | None = None, zarr
 
 
 def write_attributes(folder: Path, attributes: Mapping[str, Any]) -> None:
-    """Replace the attributes of a group. Raises `DataError` for what JSON has no place for.
+    """Replace the attributes of a group.
 
     Consolidated metadata, which would say what was, are removed.
     """
@@ -302,78 +299,3 @@ def _move_chunk(source: Path, target: Path) -> None:
     except FileNotFoundError:
         if not target.exists():
             raise FormatError("expected a chunk, got none", path=source) from None
-
-
-class WritableRows(ZarrRows):
-    """The array at `folder`; missing chunks are zeros. Assigned values are on disk when the call returns.
-
-    One writer at a time. Cost: every chunk that an assignment touches is decoded and encoded, so assign many rows at
-    once.
-    """
-
-    def __init__(self, folder: Path, metadata: ArrayMetadata) -> None:
-        self.folder, self.metadata = folder, metadata
-        self.dtype, self.shape = metadata.dtype, metadata.shape
-
-    @classmethod
-    def create(cls, folder: Path, metadata: ArrayMetadata) -> WritableRows:
-        """An array of zeros of the length that `metadata` says. Raises `FileExistsError`."""
-        ArrayWriter.create(folder, metadata).close()
-        rows = cls(folder, metadata)
-        rows.resize(metadata.shape[0])
-        return rows
-
-    def resize(self, length: int) -> None:
-        """Another number of rows; new ones are zeros."""
-        self.metadata = self.metadata.resized(length)
-        self.shape = self.metadata.shape
-        write_atomic(self.folder / self.metadata.file, self.metadata.to_json())
-
-    def append(self, rows: npt.ArrayLike) -> None:
-        """More rows behind the last."""
-        values = np.asarray(rows, self.dtype)
-        begin = len(self)
-        self.resize(begin + len(values))
-        self[begin:] = values
-
-    def __setitem__(self, index: Any, rows: npt.ArrayLike) -> None:
-        """Replace a row, or rows `a:b`. Raises `IndexError`, `ValueError` for rows of another number."""
-        if index is Ellipsis:
-            index = slice(None)
-        if not isinstance(index, slice):
-            index = slice(self._number(int(index)), self._number(int(index)) + 1)
-        start, stop, step = index.indices(len(self))
-        if step != 1:
-            raise IndexError(f"expected rows a:b, got steps of {step}")
-        stop = max(start, stop)
-        values = np.empty(stop - start, self.dtype)
-        values[...] = np.asarray(rows, self.dtype)
-        size = self.metadata.chunk_rows
-        for c in range(start // size, -(-stop // size) if stop > start else start // size):
-            self._replace(c, values, start)
-
-    def _replace(self, c: int, rows: AnyArray, start: int) -> None:
-        """Chunk `c` with the part of `rows`, which begin at `start`, that it covers."""
-        size = self.metadata.chunk_rows
-        first, last = max(c * size, start), min((c + 1) * size, start + len(rows))
-        whole = np.zeros(size, self.dtype)
-        end = min((c + 1) * size, len(self))
-        self._held().read_into(c * size, end, whole[: end - c * size])
-        whole[first - c * size : last - c * size] = rows[first - start : last - start]
-        ArrayWriter(self.folder, self.metadata, c * size).append(whole)  # which writes a chunk as soon as it is full
-
-    def _held(self) -> ZarrArray:
-        """The array as it is on disk now."""
-        return ZarrArray(DirectoryStore(self.folder.parent), self.folder.name, self.metadata, Cache(0), "fill")
-
-    def read_into(self, start: int, stop: int, out: AnyArray) -> None:
-        """Decoded again each time, because rows may have changed."""
-        self._held().read_into(start, stop, out)
-
-    @override
-    def row(self, i: int) -> Any:
-        return self._held().row(i)
-
-    @override
-    def take(self, numbers: IntArray) -> AnyArray:
-        return self._held().take(numbers)

@@ -193,7 +193,7 @@ class _Marks:
                 self._flags[name] = self._of_episodes(name)
 
     def _fits(self, name: str, meaning: Meaning, strict: bool) -> bool:
-        """Whether an array can be what its name says. Raises `FormatError` for `strict` names if it cannot."""
+        """Whether an array can be what its name says."""
         array = self._arrays[name]
         is_step = array.is_row and array.shape[0] == self._rows
         if meaning in ("id", "step", "mask"):
@@ -211,7 +211,7 @@ class _Marks:
         return strict and bool(array.shape) and self._misfit(name, expected)
 
     def _states(self, name: str, meaning: Meaning, strict: bool) -> bool:
-        """Whether an array states the rows of episodes. Raises `FormatError` for `strict` names if it does not."""
+        """Whether an array states the rows of episodes."""
         array = self._arrays[name]
         if meaning == "start" and array.dtype.kind == "b":
             fault = f"{self._rows} flags of episodes that follow one another"
@@ -245,7 +245,7 @@ class _Marks:
         return np.concatenate([[0], numbers + bool(last_rows)]).astype(np.int64)
 
     def sound(self, offsets: IntArray, name: str) -> IntArray:
-        """Return the offsets. Raises `FormatError` unless the episodes have all rows."""
+        """Return the offsets."""
         if not self._is_sound(offsets):
             message = (
                 f"expected episodes that follow one another and have {self._rows} steps together, as many as actions"

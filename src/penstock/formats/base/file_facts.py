@@ -203,7 +203,7 @@ class FileSurvey:
 
     @property
     def place(self) -> Path:
-        """The file of the table in the user's cache. Raises `OSError` where there is no folder for caches."""
+        """The file of the table in the user's cache."""
         return user_cache("file-tables") / self._name
 
     def facts(self, numbers: Iterable[int], *, threads: int | None = None) -> FileTable:

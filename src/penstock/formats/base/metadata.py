@@ -123,7 +123,7 @@ def merged_figures(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -
 
 
 def json_line(metadata: Mapping[str, Any]) -> bytes:
-    """One line of JSON, with its end. Raises `DataError` as `plain_metadata` does, or for more than 2 GB."""
+    """One line of JSON, with its end."""
     text = _encode(plain_metadata(metadata)).encode() + b"\n"
     if len(text) > _LARGEST:
         raise DataError(f"expected metadata of at most {_LARGEST} bytes, got {len(text)}; store it as a column")
@@ -131,10 +131,7 @@ def json_line(metadata: Mapping[str, Any]) -> bytes:
 
 
 def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with NumPy numbers as numbers, and arrays and tuples as lists. What JSON cannot bring back is refused.
-
-    Raises `DataError` for other objects, keys that are no strings, and what is nested too deep.
-    """
+    """The same with NumPy numbers as numbers, and arrays and tuples as lists. Values that JSON changes are refused."""
     try:
         return {_key(key): _plain(value) for key, value in metadata.items()}
     except RecursionError:

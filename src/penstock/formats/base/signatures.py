@@ -71,7 +71,7 @@ def install(distribution: str) -> str:
 
 
 def format_elsewhere(path: Path, installed: Mapping[str, object]) -> str | None:
-    """The format of ours that data seem to have and that is not installed, or None. Raises `RemoteError` alone."""
+    """The format of ours that data seem to have and that is not installed, or None."""
     for name, looks_like in _LOOKS.items():
         try:
             if name not in installed and looks_like(path):

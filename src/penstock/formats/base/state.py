@@ -113,7 +113,7 @@ class StateSource(Source, Generic[S_co]):
 
     @property
     def state(self) -> S_co:
-        """The present state. Raises `FormatError` after `close`."""
+        """The present state."""
         if self._state is None:
             message = "expected an open source, got one that was closed; open it again"
             raise FormatError(message, path=self.location)

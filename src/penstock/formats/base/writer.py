@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.spec import Align, Field, Spec
+from penstock.errors import DataError, SpecError
 
 NUMBERED = ("frame_index", "episode_index", "index", "task_index")  # columns that LeRobot's layout computes
 
@@ -152,6 +154,59 @@ class PartWriter(Writer):
         Args:
             start: Where the part begins in the whole dataset.
         """
+
+
+class LockedWriter(PartWriter):
+    """A writer with a lock that keeps out all others until it is closed.
+
+    `_resume` takes in what there is, and `_finish` flushes to the disk itself.
+    """
+
+    def __init__(self, lock: int) -> None:
+        self._lock = lock
+        try:
+            self._resume()
+        except BaseException:
+            os.close(lock)
+            raise
+
+    @abstractmethod
+    def _resume(self) -> None: ...
+
+    @abstractmethod
+    def _finish(self) -> None: ...
+
+    def close(self) -> None:
+        """Flush to the disk itself, and let others write. A second call does nothing."""
+        if self._lock < 0:
+            return
+        try:
+            self._finish()
+        finally:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _check_open(self) -> None:
+        check_open(self._lock >= 0)
+
+
+def check_open(is_open: bool) -> None:
+    """Raise `DataError` for a writer that was closed."""
+    if not is_open:
+        raise DataError("expected an open writer, got one that was closed; open the dataset for appending again")
+
+
+def check_columns(episode: Episode, spec: Spec) -> None:
+    """Raise `SpecError` for an episode with other columns than the dataset, and name the first that differs."""
+    if episode.spec is spec:
+        return
+    ours, theirs = spec.fields, episode.spec.fields
+    missing, extra = sorted(ours.keys() - theirs.keys()), sorted(theirs.keys() - ours.keys())
+    if missing or extra:
+        raise SpecError(f"expected the columns {list(ours)}, got {missing} missing and {extra} too many")
+    for path, field in ours.items():
+        if field != theirs[path]:
+            raise SpecError(f"expected {path} as {field}, got {theirs[path]}")
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,11 @@ def compact(
     damaged: Literal["raise", "skip"] = "raise",
     compression: Compression | Literal["keep"] = "keep",
 ) -> list[Finding]:
-    """Write the episodes of the store at `path` into a new store at `target`, all in one segment.
+    """Write the episodes of the store at `path` into a new store at `target`, all in one segment, and compare every
+    checksum.
 
-    Every checksum is compared on the way. `damaged="skip"` leaves out what is not as it was written, and returns what
-    that was; episodes behind it then get other numbers. `compression` is as in `ColumnsWriter.create`, or "keep".
-    `target` appears only when it is complete.
-
-    Raises `FileExistsError` if `target` exists, and, unless damage is skipped, `FormatError` and
-    `ChecksumError`. Cost: reads and writes everything once.
+    `damaged="skip"` leaves out what is not as it was written, and returns what that was; episodes behind it get other
+    numbers.
     """
     if damaged not in ("raise", "skip"):
         raise DataError(f"expected damaged to be 'raise' or 'skip', got {damaged!r}")

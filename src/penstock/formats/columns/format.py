@@ -55,7 +55,7 @@ class ColumnsFormat(Format):
             return has_table(path)
 
     def open(self, path: Path, **options: Any) -> ColumnsSource:
-        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
+        """Open for reading."""
         return ColumnsSource(path, **options)
 
     @override
@@ -66,11 +66,11 @@ class ColumnsFormat(Format):
     def create(
         self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
     ) -> ColumnsWriter:
-        """Create an empty store and open it for writing. Raises `FileExistsError`, `SpecError`, `TypeError`."""
+        """Create an empty store and open it for writing."""
         return ColumnsWriter.create(path, spec, metadata, **options)
 
     def append(self, path: Path, **options: Any) -> ColumnsWriter:
-        """Open an existing store for writing more episodes. Raises `FormatError`, `TypeError`."""
+        """Open an existing store for writing more episodes."""
         return ColumnsWriter(path, **options)
 
     def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:

@@ -91,7 +91,7 @@ class StoreLayout:
         return sorted(int(name) for name in names if is_segment(name))
 
     def write(self) -> None:
-        """Write `spec.json`. Raises `SpecError` for columns that it could not bring back."""
+        """Write `spec.json`."""
         for path, column in self.spec.fields.items():
             check_column(path, column)
             if Field.from_json(column.to_json()) != column:
@@ -102,7 +102,7 @@ class StoreLayout:
 
     @classmethod
     def read(cls, root: Path) -> StoreLayout:
-        """Read `spec.json`. Raises `FormatError` for anything but the spec of a store of this version."""
+        """Read `spec.json`."""
         path = root / SPEC
         if not path.exists() and has_table(root):
             message = "expected the dtype and shape of each column, got no file; without it values cannot be read"
@@ -174,10 +174,7 @@ class Packing:
 
     @classmethod
     def of(cls, spec: Spec, compression: Compression, steps: int = STEPS) -> Packing | None:
-        """`compression` is a level for every column that can be packed, or levels by path, or None for raw values.
-
-        Raises `SpecError` for a level that zlib does not know, or a column that cannot be packed.
-        """
+        """`compression` is a level for every column that can be packed, or levels by path, or None for raw values."""
         if compression is None:
             return None
         if isinstance(compression, Mapping):
@@ -190,7 +187,7 @@ class Packing:
         return cls(steps, {path: levels[path] for path in spec if path in levels}).checked(spec)
 
     def checked(self, spec: Spec) -> Packing:
-        """Itself. Raises `SpecError` where it does not fit the columns."""
+        """Itself."""
         if type(self.steps) is not int or not 1 <= self.steps <= _MOST_STEPS:
             raise SpecError(f"expected blocks of 1..{_MOST_STEPS} steps, got {self.steps!r}")
         if not self.levels:
@@ -212,7 +209,7 @@ class Packing:
 
     @classmethod
     def from_json(cls, data: Any, spec: Spec) -> Packing | None:
-        """Read what `to_json` wrote, or None. Raises `SpecError` for anything else."""
+        """Read what `to_json` wrote, or None."""
         if data is None:
             return None
         if not is_dict(data) or data.get("name") != NAME or not isinstance(data.get("levels"), dict):
@@ -229,7 +226,7 @@ def packable(field: Field) -> bool:
 
 
 def write_at(fd: int, data: Any, position: int) -> None:
-    """Write all of a contiguous buffer at a byte position. Raises `OSError` if the disk is full."""
+    """Write all of a contiguous buffer at a byte position."""
     size = len(data)
     done = os.pwrite(fd, data, position)
     if done < size:
@@ -248,7 +245,7 @@ def read_at(fd: int, start: int, stop: int) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises `FormatError` for anything else."""
+    """The object in a JSON file."""
     with opened(path) as fd:
         if (size := os.fstat(fd).st_size) > _LARGEST_JSON:
             raise UnsafeDataError(f"expected at most {_LARGEST_JSON} bytes of JSON, got {size}", path=path)

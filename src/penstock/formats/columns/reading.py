@@ -191,10 +191,7 @@ class RaggedColumnReader(SegmentedColumn):
 
     @cached_property
     def _value_offsets(self) -> IntArray:
-        """`[rows + 1]`: which values each row has, in the values of all runs end to end. Cost: a pass over the offsets.
-
-        Raises `FormatError` for offsets that decrease or leave the values.
-        """
+        """`[rows + 1]`: which values each row has, in the values of all runs end to end. Reads all offsets."""
         parts = [np.zeros(0, np.int64)]
         for offsets, segment in self._cuts():
             count = len(self._data[segment])
@@ -287,8 +284,6 @@ def as_bytes(array: AnyArray) -> ByteArray:
 class Blocks:
     """The B blocks of the episodes of `entries`, numbered in their order. `first` is `[E + 1]` the first of each
     episode, `cuts` `[B + 1]` their first step rows, `episode` `[B]` whose they are.
-
-    Raises `FormatError` if the entries count others than the files have.
     """
 
     def __init__(

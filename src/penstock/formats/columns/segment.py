@@ -89,7 +89,7 @@ class Segment:
         return self
 
     def restore(self, entries: StructArray) -> None:
-        """Cut everything back to what the entries say. Raises `FormatError` if the files hold less."""
+        """Cut everything back to what the entries say."""
         self._episodes, self._start, self._text_end, self._block_count = table.ends(entries, self.number)
         _cut(self._texts, self._text_end, self._folder)
         ends = self._block_ends() if self._packed else iter(())
@@ -175,7 +175,7 @@ class SegmentColumn:
         self._held = 0  # values in use, of a ragged column
 
     def restore(self, rows: int, folder: Path) -> None:
-        """Cut the files back to so many rows. Raises `FormatError` if they hold fewer."""
+        """Cut the files back to so many rows."""
         size = rows * self._row_bytes
         if self.field.ragged:
             with self._offsets as fd:
@@ -221,7 +221,7 @@ class PackedPart:
         files.append(self._values)
 
     def restore(self, end: int, folder: Path) -> None:
-        """Cut the file back to that byte. Raises `FormatError` if it is shorter."""
+        """Cut the file back to that byte."""
         with self._values as fd:
             _cut(fd, end, folder, self.path)
         self.ends = [end]

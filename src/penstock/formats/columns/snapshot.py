@@ -71,7 +71,7 @@ class Maps:
         self._held = {path: mapped for path, mapped in self._held.items() if path in paths}
 
     def __call__(self, path: Path, size: int) -> ByteArray:
-        """The first `size` bytes of a file. Raises `FormatError` if it is shorter."""
+        """The first `size` bytes of a file."""
         mapped = self._held.get(path)
         if mapped is None or len(mapped) < size:
             self._held[path] = mapped = map_file(path, size, follow=False, lazy=True)
@@ -93,7 +93,7 @@ class Snapshot(SourceState):
 
     @classmethod
     def of(cls, layout: StoreLayout, entries: StructArray, maps: Maps, base: int = 0) -> Snapshot:
-        """The snapshot of some entries. Raises `FormatError` if they do not fit the files."""
+        """The snapshot of some entries."""
         offsets = offsets_of(entries["steps"].astype(np.int64))
         runs = EpisodeRuns.of(entries, offsets)
         packed = Blocks(layout, layout.packing, entries, offsets, maps) if layout.packing else None
@@ -132,7 +132,7 @@ class Snapshot(SourceState):
 
     @classmethod
     def open(cls, root: Path) -> Snapshot:
-        """The present contents of the store. Raises `FormatError` or `ChecksumError` for a damaged one."""
+        """The present contents of the store."""
         layout = StoreLayout.read(root)
         while True:
             base = first_kept(root)
@@ -148,10 +148,7 @@ class Snapshot(SourceState):
                     raise
 
     def grown(self) -> Snapshot | None:
-        """The present contents of the store, or None where nothing was appended.
-
-        Raises `FormatError` if the known episodes are gone.
-        """
+        """The present contents of the store, or None where nothing was appended."""
         known = len(self.entries)
         number = self.base + known
         new_entries = table.read(self.layout.table, number - min(known, 1))
@@ -171,7 +168,7 @@ class Snapshot(SourceState):
         return Snapshot.of(self.layout, entries, self.maps, self.base)
 
     def first(self, episodes: int) -> Snapshot:
-        """The first episodes alone. Raises `FormatError` if there are fewer."""
+        """The first episodes alone."""
         if len(self.entries) < episodes:
             shortage = f"expected at least {episodes} episodes, got {len(self.entries)}"
             raise FormatError(shortage, path=self.layout.table)

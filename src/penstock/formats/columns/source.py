@@ -28,15 +28,9 @@ OURS = frozenset((SPEC, METADATA, SEGMENTS, TABLE, RETENTION, MARK))
 class ColumnsSource(StateSource[Snapshot]):
     """The episodes of the store at `path`, as they stood when it was opened or last refreshed.
 
-    `episode` and `episodes` give read-only views of the memory maps, which stay valid after `close`; `np.array(x)`
-    makes one to change. Compressed columns are decoded, and the last 64 MB of their blocks are kept at hand. A pickled
-    source holds the same episodes when it is opened again elsewhere.
-
-    A store that keeps its last steps alone has the episodes that were kept when it was opened: see `first`.
-
-    `episodes`: open the first so many alone. `first`: the number of the first episode must be this. Raises
-    `FormatError` for a damaged store. Cost: 0.3 µs an episode.
-    No file stays open: columns are mapped, and maps hold no file descriptors.
+    Episodes are read-only views of memory maps, which stay valid after `close`. The last 64 MB of decoded blocks are
+    kept. `episodes` opens the first so many alone; `first` is the number that the first episode must have in a store
+    that keeps its last steps alone. Cost: 0.3 µs an episode.
     """
 
     def __init__(self, path: str | os.PathLike[str], episodes: int | None = None, first: int | None = None) -> None:
@@ -88,7 +82,7 @@ class ColumnsSource(StateSource[Snapshot]):
     def episode(self, e: int) -> Episode:
         """Episode `e` as read-only views, with its metadata; negative numbers count from the end.
 
-        Raises `IndexError`. Cost: 20 µs for 5 columns, at any length.
+        Cost: 20 µs for 5 columns, at any length.
         """
         snapshot = self.state
         n = len(snapshot.entries)
@@ -103,7 +97,7 @@ class ColumnsSource(StateSource[Snapshot]):
     def refresh(self) -> bool:
         """Take in the episodes that were appended since, at the end; True if there are any.
 
-        Raises `FormatError` if what was known is no longer there. Cost: one small read where nothing happened.
+        Cost: one small read where nothing happened.
         """
         with self._refreshing:
             grown = self.state.grown()

@@ -52,10 +52,7 @@ def places(index: int, start: int, steps: int) -> dict[Align, tuple[int, int]]:
 
 
 def read(path: Path, known: int = 0) -> StructArray:
-    """The complete entries from number `known` on; a torn tail is left out.
-
-    Raises `ChecksumError` for a damaged entry with sound ones behind it, which no torn write leaves.
-    """
+    """The complete entries from number `known` on; a torn tail is left out."""
     raw = read_bytes(path, known * SIZE)
     entries = np.frombuffer(raw, ENTRY, len(raw) // SIZE)
     sound = sound_entries(entries)

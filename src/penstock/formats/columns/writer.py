@@ -11,12 +11,12 @@ from typing import Any, Literal
 from penstock.core.arrays import StructArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
-from penstock.errors import DataError, LockedError, SpecError
+from penstock.errors import DataError, LockedError
 from penstock.files import atomic_path, locked, sync
 from penstock.files.descriptors import open_regular
 from penstock.formats.base.account import UnfinishedWork
 from penstock.formats.base.metadata import json_line, plain_metadata
-from penstock.formats.base.writer import Writer
+from penstock.formats.base.writer import Writer, check_columns, check_open
 from penstock.formats.columns import table
 from penstock.formats.columns.layout import (
     METADATA,
@@ -40,10 +40,7 @@ SYNC_BYTES = 64 << 20  # with sync="close", at most so much waits to be flushed
 class ColumnsWriter(Writer):
     """Appends episodes to the store at `path`, at the same time as other writers and readers, in any process.
 
-    An episode is safe from a kill of the process when `write` returns. `sync="close"` flushes to the disk itself at
-    `close` and every 64 MB; `sync="episode"` does so for every episode, which is then safe from a power loss as well.
-
-    Raises `FormatError` for a damaged store. Cost: 50 µs an episode of 5 columns, and one write of its bytes.
+    Cost: 50 µs an episode of 5 columns, and one write of its bytes.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, sync: Sync = "close") -> None:
@@ -79,8 +76,6 @@ class ColumnsWriter(Writer):
 
         `compression` is a zlib level (0..9) for all columns of equal rows that follow the steps, or levels by path;
         `block_steps` steps of an episode are then compressed together, and a single row costs a whole block to read.
-
-        Raises `FileExistsError` if `path` exists, `SpecError` for columns that it cannot hold.
         """
         create_store(path, spec, metadata, compression=compression, block_steps=block_steps)
         return cls(path, sync=sync)
@@ -91,12 +86,7 @@ class ColumnsWriter(Writer):
         return self._layout.spec
 
     def write(self, episode: Episode) -> int:
-        """Save one episode; returns its number in the store.
-
-        Raises `SpecError` if its columns are not the store's, `DataError` for metadata that JSON has no place for,
-        `LockedError` in a process that was forked off, and `OSError` if the disk is full; the store is then as it
-        was, and the writer can be used again.
-        """
+        """Save one episode; returns its number in the store."""
         self._check(episode)
         text = json_line(episode.metadata)
         if not self._sound:
@@ -121,7 +111,7 @@ class ColumnsWriter(Writer):
         return number
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the store's metadata, atomically. Raises `DataError` for what JSON cannot hold."""
+        """Add or replace entries of the store's metadata, atomically."""
         path = self._layout.root / METADATA
         with self._locked():
             write_json(path, {**read_json(path), **plain_metadata(metadata)})
@@ -137,14 +127,10 @@ class ColumnsWriter(Writer):
         self._table = -1
 
     def _check(self, episode: Episode) -> None:
-        if self._table < 0:
-            raise DataError("expected an open writer, got one that was closed; open the store for appending again")
+        check_open(self._table >= 0)
         if os.getpid() != self._process:
             raise LockedError("a writer belongs to the process that opened it; open the store again in this one")
-        if episode.spec is self._accepted:
-            return
-        if dict(episode.spec.fields) != dict(self.spec.fields):
-            raise SpecError(f"expected the columns {dict(self.spec.fields)}, got {dict(episode.spec.fields)}")
+        check_columns(episode, self._accepted)
         self._accepted = episode.spec
 
     def _enter(self, entry: bytes, flush: bool) -> int:
@@ -233,7 +219,7 @@ def create_store(
 
 
 def write_store(layout: StoreLayout, metadata: Mapping[str, Any]) -> None:
-    """Write an empty store into an empty folder. Raises `SpecError`, `DataError`."""
+    """Write an empty store into an empty folder."""
     layout.write()
     write_json(layout.root / METADATA, plain_metadata(metadata))
     (layout.root / SEGMENTS).mkdir()

@@ -77,8 +77,6 @@ def read_aloha(path: Path, *, jpeg_order: Order = "bgr", cache_bytes: int = DECO
 
     `jpeg_order` is the order of the channels of compressed images: "bgr" as `cv2.imdecode` returns them, which is what
     ACT trains on, or "rgb" as the JPEG says. `cache_bytes` bounds decoded chunks.
-
-    Raises `FormatError` for damaged data, `TypeError` for another order.
     """
     if jpeg_order not in get_args(Order):
         raise TypeError(f"expected jpeg_order in {get_args(Order)}, got {jpeg_order!r}")

@@ -86,16 +86,9 @@ def read_d4rl(
     ends: Mapping[str, Meaning] | None = None,
     cache_bytes: int = DECODED,
 ) -> DemoSource:
-    """The trajectories of one file.
+    """The trajectories of one file; docs/formats/demos.md describes the options.
 
-    `max_episode_steps` cuts trajectories of a file without marks of time limits. `next_observations` says what becomes
-    of stored next observations: with "check" they are compared with `observations` (one pass over both), and where they
-    follow, observations are one boundary column, else two step columns; "trust" takes them to follow, "separate" keeps
-    them as a separate column. `transitions` reads a file without them as D4RL's `qlearning_dataset` does: a trajectory
-    cut off by time loses its last step, whose observation is then the final one. `ends` says what datasets mark whose
-    names are not in the table of names of ends: `ends={"flag": "end"}`. `cache_bytes` bounds decoded chunks.
-
-    Raises `FormatError` for damaged data and options that the file does not fit, `TypeError` for impossible ones.
+    With `transitions`, a trajectory cut off by time loses its last step, whose observation is then the final one.
     """
     check_next(next_observations)
     if max_episode_steps is not None and max_episode_steps < 1:

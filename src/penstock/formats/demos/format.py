@@ -44,7 +44,7 @@ class FormatOfKinds(Format):
         return opened.open(files, **options)
 
     def open(self, path: Path, *, kind: str | None = None, **options: Any) -> Source:
-        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
+        """Open for reading."""
         return _opening(self.kind_at(path, kind), options).open(path, **options)
 
     def check(self, path: Path, *, deep: bool = True, kind: str | None = None, **options: Any) -> Iterator[Finding]:
@@ -56,7 +56,7 @@ class FormatOfKinds(Format):
         return type(self.kind_at(path, kind)).check is Kind.check
 
     def kind_at(self, path: Path, name: str | None = None) -> Kind:
-        """The kind of that name, or the one that recognises the files at `path`. Raises `FormatError`."""
+        """The kind of that name, or the one that recognises the files at `path`."""
         names = [kind.name for kind in self.kinds]
         if name is not None:
             for kind in self.kinds:

@@ -56,8 +56,6 @@ class Segments(NamedTuple):
 def datasets_below(group: Group, needed: Collection[str]) -> tuple[dict[str, Dataset], dict[str, LeftOut]]:
     """Datasets below a group by their paths in it, and unreadable ones: of unknown types, links to nowhere or
     to other files.
-
-    Raises `FormatError` where one of the `needed` cannot be read.
     """
     prefix = f"{group.name.rstrip('/')}/"
     unreadable: dict[str, LeftOut] = {}
@@ -120,7 +118,7 @@ class HDF5Kind(Kind):
 
 
 def rows_of(file: File, segments: Segments, cache: Cache) -> RowReader:
-    """Reader of the rows of the segments, in order. Raises `FormatError` for impossible sizes.
+    """Reader of the rows of the segments, in order.
 
     Cost: the chunk index of every dataset; no value is touched.
     """
@@ -162,7 +160,7 @@ def row_shape(dataset: Dataset) -> tuple[int, ...]:
 
 
 def _band(dataset: Dataset) -> int:
-    """Rows of a band: the rows of a chunk, or all. Raises `FormatError` for more bands than the file has chunks for."""
+    """Rows of a band: the rows of a chunk, or all."""
     rows, height = dataset.shape[0], (dataset.chunk_shape or dataset.shape)[0]
     height = min(max(height, 1), max(rows, 1))
     if rows // height > SMALL + len(dataset.tiles() if dataset.chunk_shape else ()):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickletools
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,9 +22,8 @@ from penstock.files.remote import open_file, read_bytes
 from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.members import outside_entries, unread_member
+from penstock.formats.demos.plain import outside_entries, unread_member
 from penstock.formats.demos.trajectories import Track, numbers, source_of, unpickled
-from penstock.formats.demos.unpack import HEAD, opening
 
 STATE = "state.json"
 INFO = "dataset_info.json"
@@ -30,7 +31,9 @@ ARRAYS = frozenset(("obs", "acts", "infos", "terminal", "indices"))
 COLUMNS = frozenset(("obs", "acts", "rews", "infos", "terminal"))
 UNKNOWN = "expected arrays as imitation saves them, got another; open the file with kind='npz' to read it"
 LONGEST = 1 << 20  # bytes of a JSON file next to the Arrow files
+HEAD = 1 << 12  # bytes that are looked at to recognise a file
 DEEPEST = 64  # lists in lists
+_SILENT = frozenset({"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "MARK"})
 
 
 class ImitationKind(Kind):
@@ -53,11 +56,7 @@ class ImitationKind(Kind):
 
 
 def read_imitation(path: Path, *, max_bytes: int = MAX_BYTES) -> Source:
-    """The trajectories of a file or folder, all in memory. `max_bytes` bounds what is inflated.
-
-    Raises `FormatError` for damaged data, `UnsafeDataError` for pickles that name code, `MissingExtraError` without
-    pyarrow for a folder.
-    """
+    """The trajectories of a file or folder, all in memory. `max_bytes` bounds what is inflated."""
     if path.is_dir():
         left_out: list[LeftOut] = []
         return source_of(_from_arrow(path, left_out), {}, path=path, left_out=left_out)
@@ -266,3 +265,21 @@ def _unjsonpickled(value: Any) -> Any:
     if any(key.startswith("py/") for key in value):
         return None
     return {key: _unjsonpickled(item) for key, item in value.items()}
+
+
+def opening(head: bytes, count: int) -> list[Any]:
+    """The first `count` values and opcodes of a pickle: text as it is, other opcodes by their names; opcodes that add
+    nothing are passed over. Nothing is executed.
+    """
+    opened: list[Any] = []
+    if not head.startswith(b"\x80"):  # older protocols are text, and pickletools warns of other text that it tries
+        return opened
+    try:
+        for opcode, argument, _ in islice(pickletools.genops(head), 8 * count):
+            if opcode.name not in _SILENT:
+                opened.append(argument if "UNICODE" in opcode.name else opcode.name)
+            if len(opened) == count:
+                break
+    except (ValueError, UnicodeDecodeError, OverflowError, MemoryError):
+        return opened
+    return opened

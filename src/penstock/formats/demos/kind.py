@@ -25,7 +25,7 @@ class Kind(ABC):
 
     @abstractmethod
     def open(self, path: Path, **options: Any) -> Source:
-        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
+        """Open for reading."""
 
     def check(self, path: Path, *, deep: bool, **options: Any) -> Iterator[Finding]:
         """Look for damage: opening reads what a check could look at, unless a kind knows more."""

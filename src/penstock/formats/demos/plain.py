@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,12 +13,11 @@ from penstock.containers.npz import MAX_BYTES, NpzArchive, npz_names
 from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
-from penstock.formats.base.account import Account, LeftOut
+from penstock.formats.base.account import Account, LeftOut, unused_files
 from penstock.formats.base.ends import EpisodeEnds, MarkArray, Meaning, check_meanings, find_ends, meaning_of
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.members import outside_entries, unread_member
 from penstock.formats.demos.source import DemoColumn, DemoSource, continues, follows, held, nameable
 from penstock.kernels.rows import RowMap
 
@@ -73,15 +72,7 @@ def read_npz(
     ends: Mapping[str, Meaning] | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> DemoSource:
-    """The episodes of one archive.
-
-    `names` says what the file calls a column, where that is none of `NAMES`: `names={"observations": "x"}`.
-    `lengths` says how many steps the episodes have, where the file does not. `ends` says what arrays mark whose names
-    are not in the table of names of ends: `ends={"flag": "end"}`. `max_bytes` bounds what is inflated.
-
-    Raises `FormatError` for damaged data and arrays that do not fit together, `TypeError` for `names` of other columns
-    and for `ends` of unknown meaning.
-    """
+    """The episodes of one archive; docs/formats/demos.md describes the options."""
     called = dict(names or {})
     if wrong := sorted(called.keys() - NAMES.keys() - MARKS.keys()):
         raise TypeError(f"expected names for {[*NAMES, *MARKS]}, got {wrong}")
@@ -285,3 +276,18 @@ class _PlainArchive:
             expected = " or ".join(map(str, sorted(self._aligns())))
             return LeftOut("array", name, "other-length", f"expected {expected} rows, got {header.shape[0]}")
         return None
+
+
+def unread_member(name: str, error: FormatError) -> LeftOut:
+    """The entry of a member that is no array of numbers, text or objects: of another file, or of an array."""
+    entry = unused_files([name], "arrays .npy")[0]
+    return entry if PurePath(name).suffix or entry.reason == "hidden" else LeftOut.of_error("member", name, error)
+
+
+def outside_entries(archive: NpzArchive) -> list[LeftOut]:
+    """Entries of the bytes before the first member and behind the end of the archive: another one may be there."""
+    message = "expected one archive in the file, got {} bytes {} it, which are not read; copy them to another file"
+    return [
+        LeftOut("bytes", f"byte {begin}", "behind-the-end", message.format(stop - begin, side))
+        for side, begin, stop in archive.outside()
+    ]

@@ -102,15 +102,10 @@ def read_robomimic(
     model_files: bool = False,
     cache_bytes: int = DECODED,
 ) -> DemoSource:
-    """The demonstrations of one file.
+    """The demonstrations of one file; docs/formats/demos.md describes the options.
 
-    `filter_key` selects the demonstrations that `mask/<filter_key>` names. `next_observations` says what becomes of
-    `next_obs`: with "check" it is compared with `obs` (one pass over both), and where it follows, observations are one
-    boundary column, else two step columns; "trust" takes it to follow, "separate" keeps it as a separate column. The
-    result of this check, `follow`, goes along when the source is pickled, so that only the first process compares.
-    `model_files` puts the XML of simulators into the metadata of episodes. `cache_bytes` bounds decoded chunks.
-
-    Raises `FormatError` for damaged data and an unknown filter key, `TypeError` for another `next_observations`.
+    The result of comparing next observations, `follow`, goes along when the source is pickled, so that only the first
+    process compares.
     """
     check_next(next_observations)
     file = File(path)
@@ -294,7 +289,7 @@ class _RobomimicFile:
         return column(self._file, segments, "boundary", self._cache)
 
     def _step(self, name: str) -> DemoColumn:
-        """A column with a row a step. Raises `FormatError` where demonstrations differ in it."""
+        """A column with a row a step."""
         first = self.demos[0].datasets[name]
         for demo in self.demos:
             dataset = demo.datasets.get(name)

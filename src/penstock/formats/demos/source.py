@@ -93,8 +93,6 @@ class DemoSource(StateSource[SourceState]):
     `state` is what tells this reading of the file from another, `entries` gives the metadata of an episode (None: there
     is none), `reopen` opens the same again in another process, `account` names what is no column (None: nothing). Cost
     of a read: one gather a column.
-
-    Raises `FormatError` for names that no column can have.
     """
 
     def __init__(

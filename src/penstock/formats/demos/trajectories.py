@@ -57,11 +57,8 @@ def source_of(
 ) -> FrameSource:
     """Trajectories as a source with Minari's columns. The space of observations that are images is known.
 
-    `frames`, by path below `observations`, are observations that no trajectory has. `frame_stack` stacks images `[C, H,
-    W]`, the oldest first, black before an episode begins. Rewards and infos are columns if every trajectory has them.
-    `left_out` are entries of the account besides those of rewards and infos.
-    Raises `FormatError` for trajectories that do not fit together, `DataError` for another `frame_stack`. Memory: large
-    observations stay where they are, everything else is copied once.
+    `frames`, by path below `observations`, are observations that no trajectory has. Rewards and infos are columns if
+    every trajectory has them. Memory: large observations stay where they are, everything else is copied once.
     """
     if not tracks:
         raise FormatError("expected at least one trajectory, got none", path=path)
@@ -166,7 +163,7 @@ def observation_space_of(fields: Mapping[str, Field]) -> Space | None:
 
 
 def unpickled(value: Any, *, path: object, where: str, metadata: Mapping[str, Any] | None = None) -> Track:
-    """A pickled `Trajectory` as a track. Raises `FormatError` for anything else, and for parts that do not fit.
+    """A pickled `Trajectory` as a track.
 
     It is terminated as it says itself; else it is not if its last info says `TimeLimit.truncated`, or has a `discount`
     above 0, which in dm_control's terms is an end in time alone.
@@ -215,7 +212,7 @@ def _listed(value: Any) -> list[Any]:
 
 def observations(value: Any, *, path: object, where: str) -> dict[str, list[AnyArray]]:
     """Runs of rows by path below the column: of an array `[n, ...]`, of a list of arrays, or of a list of dicts of
-    them. Nothing is copied. Raises `FormatError` for anything else.
+    them. Nothing is copied.
     """
     if is_array(value) and value.dtype.kind in NUMBERS and value.ndim:
         return {"": [value]}
@@ -233,7 +230,7 @@ def observations(value: Any, *, path: object, where: str) -> dict[str, list[AnyA
 
 
 def numbers(value: Any, name: str, *, path: object, where: str, least: int = 1) -> AnyArray:
-    """An array of numbers with at least `least` dimensions. Raises `FormatError` for anything else."""
+    """An array of numbers with at least `least` dimensions."""
     try:
         array = np.asarray(value)
     except (ValueError, OverflowError) as error:

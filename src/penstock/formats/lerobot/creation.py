@@ -81,7 +81,7 @@ class StoredFeature:
         return pa.field(name, kind, metadata=extension)
 
     def encoded(self, column: Array) -> Any:
-        """Return rows as an Arrow array. Raises `DataError` for text that is not UTF-8."""
+        """Return rows as an Arrow array."""
         pa = arrow()
         kind = self.arrow_field.type
         if isinstance(column, Ragged):
@@ -241,8 +241,7 @@ def features_spec(features: Mapping[str, Feature]) -> Spec:
 def _depths(spec: Spec, metadata: Mapping[str, Any], options: WriteOptions) -> dict[str, tuple[Depth, bool]]:
     """Return the unit and codes of each depth map, and whether it is stored in video.
 
-    Columns that metadata describe and that have other values now are numbers. Raises `SpecError` and `ArgumentError`
-    for columns that the option describes.
+    Columns that metadata describe and that have other values now are numbers.
     """
     entries = metadata.get(DEPTH) if options.depth is None else options.depth
     if options.depth is not None and options.cameras == "array":
@@ -353,7 +352,7 @@ def tables_with(file: Any, columns: Mapping[str, AnyArray]) -> Iterator[Any]:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return a value as JSON text. Raises `DataError` for objects that JSON cannot hold."""
+    """Return a value as JSON text."""
     try:
         return json.dumps(value, ensure_ascii=False, indent=4, default=_number).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -361,7 +360,7 @@ def json_bytes(value: Any) -> bytes:
 
 
 def _number(value: object) -> Any:
-    """Return numbers and arrays of NumPy as JSON has them. Raises `TypeError` for other objects."""
+    """Return numbers and arrays of NumPy as JSON has them."""
     if is_scalar(value) or is_array(value):
         return value.tolist()
     raise TypeError(f"a {type(value).__name__}")

@@ -57,7 +57,7 @@ class Depth:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Depth:
-        """Return the depth of an entry that `to_json` made. Raises `ValueError`."""
+        """Return the depth of an entry that `to_json` made."""
         return cls._read(entry.get("unit"), {name: entry.get(name) for name in CODE_NAMES})
 
     @classmethod

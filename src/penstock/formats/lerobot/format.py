@@ -50,7 +50,7 @@ class LeRobotFormat(Format):
             return False
 
     def open(self, path: Path, **options: Any) -> LeRobotSource:
-        """Open for reading. Raises `FormatError`, `ArgumentError`, `MissingExtraError`."""
+        """Open for reading."""
         return LeRobotSource(path, **options)
 
     @override
@@ -61,14 +61,11 @@ class LeRobotFormat(Format):
     def create(
         self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
     ) -> LeRobotWriter:
-        """Create a dataset of version 3.0. Options are the fields of `WriteOptions`.
-
-        Raises `FileExistsError`, `SpecError` for columns that LeRobot has no place for, `ArgumentError`.
-        """
+        """Create a dataset of version 3.0. Options are the fields of `WriteOptions`."""
         return create(Path(path), spec, metadata or {}, WriteOptions(**options))
 
     def append(self, path: Path, **options: Any) -> LeRobotWriter:
-        """Open a dataset of version 3.0 for appending. There are no options. Raises `FormatError`, `LockedError`."""
+        """Open a dataset of version 3.0 for appending. There are no options."""
         if options:
             raise ArgumentError(f"expected no options to append, got {options}")
         with LeRobotSource(path) as source:
@@ -81,7 +78,7 @@ class LeRobotFormat(Format):
         join_datasets(parts, out)
 
     def check(self, path: Path, *, deep: bool = True, **options: Any) -> Iterator[Finding]:
-        """Compare totals and footers, and with `deep` indices and timestamps. Raises `FormatError` if nothing opens."""
+        """Compare totals and footers, and with `deep` indices and timestamps."""
         return findings(path, options, deep=deep)
 
     @override

@@ -142,7 +142,7 @@ class Info:
         return _internal(self.entries)
 
     def spaces(self) -> tuple[Space | None, Space | None]:
-        """Return the spaces of observations and actions, which only penstock writes. Raises `FormatError`."""
+        """Return the spaces of observations and actions, which only penstock writes."""
         stored = self.internal.get("spaces")
         if not is_dict(stored):
             return None, None
@@ -209,7 +209,7 @@ class Info:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file. Raises `FormatError` for other content and for more than 64 MiB."""
+    """Return the JSON object in a file."""
     with open_file(path) as file:
         raw = file.read(LIMIT + 1)
     if len(raw) > LIMIT:
@@ -227,7 +227,7 @@ def has_info(root: Path) -> bool:
 
 
 def read_info(root: Path) -> Info:
-    """Read `meta/info.json`. Raises `FormatError` for another version or damaged content."""
+    """Read `meta/info.json`."""
     path = root / INFO
     entries = read_json(path)
     version = entries.get("codebase_version")
@@ -269,7 +269,7 @@ def _as_written(features: dict[str, Feature], entries: Mapping[str, Any], path: 
 
 
 def _feature(name: str, path: str, described: Any) -> Feature:
-    """Return a feature. Raises `ValueError` for one that no column can have."""
+    """Return a feature."""
     if not is_dict(described):
         raise ValueError(f"expected an object, got {described!r}")
     dtype, shape = described.get("dtype"), described.get("shape")

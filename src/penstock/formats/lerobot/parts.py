@@ -191,7 +191,7 @@ class _JoinedDataset:
         return FileNumber(0, 0) if last is None else last.after(self._info.chunks_size)
 
     def _count(self, table: Any, path: Path) -> None:
-        """Count episodes and steps. Raises `FormatError` if they do not continue those before."""
+        """Count episodes and steps."""
         indices = table.column("episode_index").to_pylist()
         ends = table.column("dataset_to_index").to_pylist()
         first = (indices[0], table.column("dataset_from_index")[0].as_py())

@@ -85,7 +85,7 @@ def read_pending(info: Info, known: set[int], damage: list[LeftOut]) -> list[Pen
 
 
 def read_pending_episode(info: Info, path: Path) -> PendingEpisode:
-    """Return the pending episode of a file. Raises `FormatError` for a damaged one."""
+    """Return the pending episode of a file."""
     with parsing(path):
         stored: Any = json.loads(require("pyarrow.parquet", "arrow").read_schema(path).metadata[KEY])
         if not is_dict(stored):
@@ -206,7 +206,7 @@ def begin_journal(info: Info, data: Sequence[JoinedFile], videos: Mapping[str, S
 
 
 def journal_files(info: Info) -> list[Path]:
-    """Return the files that a killed writer made or was about to make, by its list. Raises `FormatError`."""
+    """Return the files that a killed writer made or was about to make, by its list."""
     journal = info.root / JOURNAL
     if not journal.is_file():
         return []

@@ -27,7 +27,7 @@ from penstock.core.ragged import Array
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, SpecError
 from penstock.files import scratch_folder
-from penstock.formats.base.writer import RowStream, Writer
+from penstock.formats.base.writer import RowStream, Writer, check_columns
 from penstock.formats.lerobot.creation import WriteOptions
 from penstock.formats.lerobot.depth import Depth
 from penstock.formats.lerobot.info import read_info
@@ -159,8 +159,7 @@ class RecordingWriter(Writer):
 
     @override
     def write(self, episode: Episode) -> int:
-        if dict(episode.spec.fields) != dict(self._spec.fields):
-            raise SpecError(f"expected the columns {dict(self._spec.fields)}, got {dict(episode.spec.fields)}")
+        check_columns(episode, self._spec)
         n = len(episode)
         columns = {path: episode.columns[path][:n] for path in self._writer.spec}
         stored = Episode(self._writer.spec, columns, episode.id, dict(episode.metadata))

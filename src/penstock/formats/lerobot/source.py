@@ -284,7 +284,7 @@ def with_image_types(info: Info, data: DataFiles) -> Info:
 
 
 def _names(info: Info, data: DataFiles, columns: Sequence[str] | None, losses: Losses, *, has_tasks: bool) -> list[str]:
-    """Return the features to read, and add the others to what is left out. Raises `ArgumentError` for unknown ones."""
+    """Return the features to read, and add the others to what is left out."""
     left_out = {name: ("unsupported-dtype", why) for name, why in info.unknown.items()}
     schemas = [set[str](schema) for schema in data.schemas]
     stored = set[str]().union(*schemas)

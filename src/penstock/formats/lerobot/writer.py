@@ -28,10 +28,10 @@ from penstock.core.episode import Episode
 from penstock.core.narrowing import is_list
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
-from penstock.errors import DataError, FormatError, SpecError, require
+from penstock.errors import DataError, FormatError, require
 from penstock.files import move, open_locked, write_atomic
 from penstock.formats.base.account import LeftOut
-from penstock.formats.base.writer import PartStart, PartWriter
+from penstock.formats.base.writer import LockedWriter, PartStart, check_columns
 from penstock.formats.lerobot.creation import (
     DATA_LIMIT,
     DATA_MB,
@@ -99,42 +99,41 @@ def create(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOp
     return LeRobotWriter(path, spec)
 
 
-class LeRobotWriter(PartWriter):
+class LeRobotWriter(LockedWriter):
     """Appends episodes to a LeRobot dataset of version 3.0. One writer at a time."""
 
     def __init__(self, root: Path, spec: Spec, *, exact_depth: bool = True) -> None:
         self._root = Path(root)
         self._exact_depth = exact_depth
         (self._root / FOLDER).mkdir(exist_ok=True)
-        self._lock = open_locked(self._root / LOCK, os.O_RDWR | os.O_CREAT)
-        try:
-            self.spec = spec
-            self._info = read_info(self._root)
-            if self._info.version != "v3.0":
-                message = f"expected version v3.0 to append to, got {self._info.version}; convert the dataset"
-                raise FormatError(message, path=self._root)
-            self._stored = _stored(self._info, spec)
-            damage: list[LeftOut] = []
-            self._take_entries(read_entries(self._info, damage))
-            tasks = read_tasks(self._info) or {}
-            self._tasks = [tasks[i] for i in range(len(tasks))]
-            self._statistics = _read_statistics(self._info)
-            self._pending = read_pending(self._info, {entry.index for entry in self._entries}, damage)
-            if damage:
-                raise FormatError(f"expected undamaged metadata to append to, got {damage[0].message}", path=self._root)
-            self._pending_steps = sum(each.entry.length for each in self._pending)
-            self._pending_bytes = sum(os.path.getsize(each.entry.file) for each in self._pending)
-            self._first = (0, 0)
-            self._remove_leftovers()
-            if self._info.entries.get("total_episodes") != len(self._entries):  # a writer was killed before it did
-                self._statistics.clear()
-                figures = read_statistics(self._info, [entry.index for entry in self._entries])
-                for entry in self._entries:
-                    add_figures(self._statistics, figures.get(entry.index, {}))
-                self._write_totals()
-        except BaseException:
-            os.close(self._lock)
-            raise
+        self.spec = spec
+        super().__init__(open_locked(self._root / LOCK, os.O_RDWR | os.O_CREAT))
+
+    @override
+    def _resume(self) -> None:
+        self._info = read_info(self._root)
+        if self._info.version != "v3.0":
+            message = f"expected version v3.0 to append to, got {self._info.version}; convert the dataset"
+            raise FormatError(message, path=self._root)
+        self._stored = _stored(self._info, self.spec)
+        damage: list[LeftOut] = []
+        self._take_entries(read_entries(self._info, damage))
+        tasks = read_tasks(self._info) or {}
+        self._tasks = [tasks[i] for i in range(len(tasks))]
+        self._statistics = _read_statistics(self._info)
+        self._pending = read_pending(self._info, {entry.index for entry in self._entries}, damage)
+        if damage:
+            raise FormatError(f"expected undamaged metadata to append to, got {damage[0].message}", path=self._root)
+        self._pending_steps = sum(each.entry.length for each in self._pending)
+        self._pending_bytes = sum(os.path.getsize(each.entry.file) for each in self._pending)
+        self._first = (0, 0)
+        self._remove_leftovers()
+        if self._info.entries.get("total_episodes") != len(self._entries):  # a writer was killed before it did
+            self._statistics.clear()
+            figures = read_statistics(self._info, [entry.index for entry in self._entries])
+            for entry in self._entries:
+                add_figures(self._statistics, figures.get(entry.index, {}))
+            self._write_totals()
 
     def __len__(self) -> int:
         """Number of episodes."""
@@ -147,10 +146,8 @@ class LeRobotWriter(PartWriter):
     @override
     def write(self, episode: Episode, *, videos: Mapping[str, Path] | None = None) -> int:
         """Save one episode."""
-        if self._lock < 0:
-            raise DataError("expected an open writer, got one that was closed; open the dataset for appending again")
-        if dict(episode.spec.fields) != dict(self.spec.fields):
-            raise SpecError(f"expected the columns {dict(self.spec.fields)}, got {dict(episode.spec.fields)}")
+        self._check_open()
+        check_columns(episode, self.spec)
         if not len(episode):
             raise DataError("expected an episode of at least one step, got none; LeRobot has no empty episodes")
         if videos is not None and set(videos) != (cameras := self._cameras()):
@@ -200,15 +197,9 @@ class LeRobotWriter(PartWriter):
         self._pending = []
         self._pending_steps = self._pending_bytes = 0
 
-    def close(self) -> None:
-        """Join pending episodes, and release the dataset. A second call does nothing."""
-        if self._lock < 0:
-            return
-        try:
-            self.finalize()
-        finally:
-            os.close(self._lock)
-            self._lock = -1
+    @override
+    def _finish(self) -> None:
+        self.finalize()
 
     def _limit(self, name: str) -> float:
         """Return the MiB of a full file."""
@@ -374,7 +365,7 @@ class LeRobotWriter(PartWriter):
 
 
 def _stored(info: Info, spec: Spec) -> dict[str, StoredFeature]:
-    """Return how the columns of the spec are stored. Raises `FormatError` for features without a column."""
+    """Return how the columns of the spec are stored."""
     stored = {
         path: StoredFeature(feature, spec[path])
         for feature in info.features.values()

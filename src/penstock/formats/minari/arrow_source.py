@@ -63,7 +63,7 @@ def episode_directories(folder: Path) -> list[int]:
 
 
 def part(folder: Path, number: int) -> Path:
-    """The file of an episode. Raises `FormatError` if there is none, or more than one."""
+    """The file of an episode."""
     directory = folder / str(number)
     names = [name for name in os.listdir(directory) if name.startswith("part-") and name.endswith(SUFFIXES)]
     if len(names) != 1:
@@ -125,8 +125,6 @@ class ArrowSource(StateSource[_FolderState]):
     Columns of an episode are loaded when one of its rows is asked for, and the last episodes used stay loaded (256, or
     256 MB). Large Arrow files are memory-mapped. Episodes at the end whose file is not whole, as a killed writer leaves
     them, are left out, as the account says. Cost of opening: the footer of each file the first time, a stat afterwards.
-
-    Raises `FormatError` for damaged files, `MissingExtraError` without PyArrow.
     """
 
     def __init__(self, folder: Path, infos: Infos = "strict", cache: index_cache.Where = "user") -> None:
@@ -244,14 +242,14 @@ class ArrowSource(StateSource[_FolderState]):
         return metadata.read_json(self.folder / str(self.numbers[e]) / metadata.FILE) or {}
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """Contents of the `metadata.json` next to each episode's file. Raises `FormatError` for bad JSON."""
+        """Contents of the `metadata.json` next to each episode's file."""
         view = self.state
         lengths = np.diff(view.offsets)
         entries = [self.stored_entries(int(e)) for e in episodes]
         return [metadata.episode_entries(f, int(e), int(lengths[e])) for f, e in zip(entries, episodes, strict=True)]
 
     def refresh(self) -> bool:
-        """List the directory again. Raises `StateError` if episodes that were there are not what they were."""
+        """List the directory again."""
         old = self.state
         new = self._load()
         kept = len(old.offsets)

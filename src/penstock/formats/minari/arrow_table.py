@@ -92,8 +92,6 @@ def remote_ranges(path: Path, name: str, places: Cache) -> list[Wanted]:
 class EpisodeFile:
     """The file of an episode, opened: small Arrow files are read, large ones mapped, Parquet is decoded by the column.
     Of large Arrow files behind a URL, the columns that are read are fetched.
-
-    Raises `FormatError` if it is not whole.
     """
 
     def __init__(self, path: Path) -> None:
@@ -120,7 +118,7 @@ class EpisodeFile:
         check_mapped(self._raw)
 
     def column(self, name: str) -> Any:
-        """One top-level column as one array. Cost: no copy where the file is Arrow. Raises `FormatError`."""
+        """One top-level column as one array. Cost: no copy where the file is Arrow."""
         pa = arrow()
         try:
             column = self._table(name).column(0).combine_chunks()
@@ -144,10 +142,7 @@ class EpisodeFile:
 
 
 def leaves(schema: Any, spaces: Mapping[str, Space], path: Path, unreadable: dict[str, str]) -> dict[str, ArrowColumn]:
-    """Every column of a schema. Optional ones of types that are not read go to `unreadable`, with what is wrong.
-
-    Raises `FormatError` for other types in the columns of the standard.
-    """
+    """Every column of a schema. Optional ones of types that are not read go to `unreadable`, with what is wrong."""
     try:
         aligns = json.loads(schema.metadata.get(ALIGNS, b"{}") if schema.metadata else b"{}")
     except ValueError as error:
@@ -226,10 +221,7 @@ def _told_shape(raw: bytes, size: int) -> tuple[int, ...]:
 
 
 def values(column: Any, name: str, leaf: ArrowColumn, rows: int, path: Path) -> Array:
-    """The first `rows` rows of the leaf `name` below an Arrow column; JPEG frames as ragged bytes.
-
-    Raises `FormatError` for missing values and malformed offsets.
-    """
+    """The first `rows` rows of the leaf `name` below an Arrow column; JPEG frames as ragged bytes."""
     for key in name.split("/")[1:]:
         column = column.field(key)
     column = plain_array(column).slice(0, rows)
@@ -278,10 +270,7 @@ def _ragged(column: Any, leaf: ArrowColumn) -> Ragged:
 
 
 def encode(columns: Mapping[str, Any], rows: int, aligns: Mapping[str, str]) -> Any:
-    """A record batch of `rows` rows out of columns by path: arrays, lists of text or bytes; short ones are padded.
-
-    Raises `SpecError` for a dtype that Arrow does not have.
-    """
+    """A record batch of `rows` rows out of columns by path: arrays, lists of text or bytes; short ones are padded."""
     pa = arrow()
     tree: dict[str, Any] = {}
     for path, value in columns.items():

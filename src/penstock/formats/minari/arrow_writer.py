@@ -25,10 +25,7 @@ from penstock.formats.minari.metadata import bytes_of, changed
 def create(
     path: Path, plan: writing.WritePlan, entries: Mapping[str, Any], sync: writing.Sync = "close"
 ) -> ArrowWriter:
-    """Make an empty dataset in `path/data`, which appears only when whole, and open it for writing.
-
-    Raises `SpecError` for rows without values, which Parquet has no place for.
-    """
+    """Make an empty dataset in `path/data`, which appears only when whole, and open it for writing."""
     arrow()
     for column, field in plan.spec.fields.items():
         if entries["data_format"] == "parquet" and 0 in field.shape:
@@ -42,9 +39,7 @@ def create(
 class ArrowWriter(writing.DatasetWriter):
     """Appends episodes to `folder`: each is written under a hidden name and renamed to its number.
 
-    Writers take turns by a lock on the folder, kept while an episode is being saved. Cost of a `write`: the bytes,
-    for any number of episodes. With `sync="close"` a saved episode survives a kill of the process at once, and a
-    loss of power after `close`; with "episode" both at once, at the cost of six fsyncs.
+    Writers take turns by a lock on the folder, kept while an episode is being saved. `sync="episode"` costs six fsyncs.
     """
 
     def __init__(self, folder: Path, plan: writing.WritePlan, data_format: str, sync: writing.Sync = "close") -> None:
@@ -56,8 +51,8 @@ class ArrowWriter(writing.DatasetWriter):
         self._bytes: tuple[int, int] | None = None
 
     def _commit(self, episodes: Sequence[Episode]) -> list[int]:
-        self._check_open()
-        batches = [self._batch(self._plan.check(episode)) for episode in episodes]
+        self._check(episodes)
+        batches = [self._batch(episode) for episode in episodes]
         with self._locked(), scratch_folder(self._folder / "new") as staging:
             entries = self._entries()
             first, steps = self._totals(entries)
@@ -164,18 +159,15 @@ class ArrowWriter(writing.DatasetWriter):
         )
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the dataset, atomically. Raises `DataError` for entries that describe the data."""
-        self._check_open()
+        """Add or replace entries of the dataset, atomically."""
+        self._check()
         with self._locked():
             entries = changed(self._entries(), metadata)
             self._write_entries(entries, bytes_of(self._folder))
 
     def update_episodes(self, entries: Mapping[int, Mapping[str, Any]]) -> None:
-        """Add or replace metadata of episodes by number; `id` and `total_steps` stay.
-
-        Raises `DataError` for an unknown episode.
-        """
-        self._check_open()
+        """Add or replace metadata of episodes by number; `id` and `total_steps` stay."""
+        self._check()
         with self._locked():
             for number, update in entries.items():
                 path = self._folder / str(number) / metadata.FILE

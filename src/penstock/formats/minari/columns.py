@@ -87,10 +87,7 @@ def _child(space: Space | None, key: str) -> Space | None:
 
 
 def check_columns(spec: Spec) -> Spec:
-    """The spec with both spaces, if a Minari dataset can hold it.
-
-    Raises `SpecError` if the standard's columns are missing, misaligned, or do not have the leaves of the spaces.
-    """
+    """The spec with both spaces, if a Minari dataset can hold it."""
     for name, align in (
         *((r, a) for r, a in zip(ROOTS, ("boundary", "step"), strict=True)),
         *((f, "step") for f in FLAGS),
@@ -135,7 +132,7 @@ class SpecColumn:
 
 
 def steps(stored: Mapping[str, Sequence[ColumnStorage]], episodes: int, path: object) -> IntArray:
-    """`[E]` steps of every episode, from the rewards. Raises `FormatError` where an episode has none."""
+    """`[E]` steps of every episode, from the rewards."""
     parts = stored.get("rewards", ())
     lengths = np.full(episodes, -1, np.int64)
     for part in parts:
@@ -149,10 +146,7 @@ def steps(stored: Mapping[str, Sequence[ColumnStorage]], episodes: int, path: ob
 def resolve(
     stored: Mapping[str, Sequence[ColumnStorage]], lengths: IntArray, infos: Infos, path: object
 ) -> tuple[list[SpecColumn], list[LeftOut]]:  # fmt: skip
-    """The columns of a dataset whose episodes have `lengths` `[E]` steps, and the columns that `infos` leaves out.
-
-    Raises `FormatError` naming the first column and episode that do not fit.
-    """
+    """The columns of a dataset whose episodes have `lengths` `[E]` steps, and the columns that `infos` leaves out."""
     missing = [name for name in (*ROOTS, *FLAGS) if not any(under(name, column) for column in stored)]
     if missing and len(lengths):
         raise FormatError(f"expected the columns {[*ROOTS, *FLAGS]}, got no {missing}", path=path)
@@ -193,7 +187,7 @@ def _column(column: str, parts: Sequence[ColumnStorage], lengths: IntArray, info
 
 
 def unread(unreadable: Mapping[str, str], infos: Infos, path: object) -> list[LeftOut]:
-    """The entries of optional columns of kinds that are not read. Raises `FormatError` unless such are left out."""
+    """The entries of optional columns of kinds that are not read."""
     for column, message in unreadable.items():
         if infos != "skip":
             error = FormatError(f"{message}; open with infos='skip' to leave {column} out")  # the place is in it

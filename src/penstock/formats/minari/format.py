@@ -34,7 +34,6 @@ from penstock.formats.minari import (
     ids,
     index_cache,
     metadata,
-    root,
     writing,
 )
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
@@ -87,14 +86,7 @@ class MinariFormat(Format):
             return False
 
     def open(self, path: Path, *, infos: Infos = "strict", cache: Where = "user", **unknown: Any) -> MinariSource:
-        """Open for reading.
-
-        `infos` says what to do where episodes differ in their optional columns: "strict" raises, "union" fills in
-        and adds masks `present/...`, "skip" leaves such columns out. `cache` says where the index of a large file is
-        kept: "user" (below `PENSTOCK_CACHE`) or "off"; "refresh" writes it and does not read it.
-
-        Raises `FormatError` for damaged data, `UnknownFormatError` for a missing path, `TypeError` for other options.
-        """
+        """Open for reading; docs/formats/minari.md describes the options."""
         if unknown or infos not in MODES or cache not in WHERE:
             given = {"infos": infos, "cache": cache, **unknown}
             hint = "".join(suggestion(name, ("infos", "cache")) for name in unknown)
@@ -125,14 +117,7 @@ class MinariFormat(Format):
     ) -> hdf5_writer.Hdf5Writer | arrow_writer.ArrowWriter:
         """Create an empty dataset in the directory `path` (which appears only when whole) and open it for writing.
 
-        `data_format` is "hdf5", "arrow" or "parquet"; `layout` "0.5", or "0.4" for readers of Minari 0.4 (HDF5 only);
-        `images` "raw", or "jpeg" to store image spaces as JPEG, which loses detail; `statistics` says whether the
-        `rewards_*` of each episode are computed; `sync` whether episodes are flushed to the disk itself one by one
-        ("episode") or at `close`. `checksums` (HDF5 only) adds Fletcher-32 to every chunk of numbers: each read, and
-        `check`, notices a damaged value, but values are copied where they would be mapped. Columns without a space get
-        the widest one of their dtype.
-
-        Raises `FileExistsError`, `SpecError` for columns the standard has no place for, `TypeError` for other options.
+        docs/formats/minari.md describes the options. Columns without a space get the widest one of their dtype.
         """
         if unknown or data_format not in DATA_FORMATS or layout not in ("0.5", "0.4") or images not in ("raw", "jpeg"):
             raise TypeError(
@@ -155,7 +140,7 @@ class MinariFormat(Format):
     @override
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
         """Episodes are folders, which are moved; of HDF5, they are groups, which are copied to one file."""
-        if (parts[0] / root.DATA / MAIN).exists():
+        if (parts[0] / ids.DATA / MAIN).exists():
             join_files(parts, out, place)
         else:
             arrow_writer.join_datasets(parts, out, place)
@@ -166,7 +151,6 @@ class MinariFormat(Format):
         """Open an existing dataset for writing more episodes, in its own layout.
 
         A dataset without episodes takes the columns of the spaces in its metadata, and no infos.
-        Raises `FormatError` for damaged data or lost metadata, `TypeError` for options other than `sync`.
         """
         if unknown:
             raise TypeError(f"expected no option but sync, got {unknown}; a dataset is continued as it was begun")
@@ -197,7 +181,7 @@ class MinariFormat(Format):
             path = ids.directory(name)
         except (DataError, FormatError):
             return None
-        return path if (path / root.DATA).is_dir() else None
+        return path if (path / ids.DATA).is_dir() else None
 
     def check(self, path: Path, *, deep: bool = True, infos: Infos = "strict") -> Iterator[Finding]:
         """Look for damage in the structure, the totals and the metadata of episodes. `infos` is an option of `open`."""
@@ -272,4 +256,4 @@ def _entries(
 def _ensure_parents(path: Path) -> None:
     dataset_id = ids.id_of(path)
     if path.resolve().is_relative_to(ids.root().resolve()) and ids.DATASET_ID.fullmatch(dataset_id):
-        root.ensure_namespace(ids.parse(dataset_id).namespace)
+        ids.ensure_namespace(ids.parse(dataset_id).namespace)

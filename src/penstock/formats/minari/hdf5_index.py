@@ -103,8 +103,7 @@ def build(
 ) -> HDF5Index:
     """Index the episodes of the main file and of the files its external links lead to; only the `last` ones if given.
 
-    `files` holds the main file under its name, and is filled with the others. Raises `FormatError` for anything
-    malformed and `UnsafeDataError` for a link that leaves the folder. Cost: about 40 us a dataset.
+    `files` holds the main file under its name, and is filled with the others. Cost: about 40 us a dataset.
     """
     builder = _Builder(spaces, sum(len(file.buffer) for file in files.values()))
     root = files[main].root

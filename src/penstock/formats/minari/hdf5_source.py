@@ -66,13 +66,8 @@ class _FilesState(SourceState):
 class Hdf5Source(StateSource[_FilesState]):
     """A Minari dataset in HDF5: `folder/main`, with `metadata.json` next to it or attributes on its root.
 
-    `infos` says what to do where episodes differ in their infos (see `penstock.formats.minari.columns`); `cache`
-    where the index of a large file is kept; `last` asks for the last episodes alone, for a quick look. The dataset
-    is the state at opening; `refresh` takes in what was appended. Pickled, it is its path and options. Cost of
-    opening: one pass over the file's headers the first time, one read of the index afterwards; values are read from
-    the memory map.
-
-    Raises `FormatError` for damaged files, `UnsafeDataError` for links that leave the folder.
+    `last` opens the last episodes alone, for a quick look. Pickled, it is its path and options. Cost of opening: one
+    pass over the file's headers the first time, one read of the index afterwards.
     """
 
     def __init__(
@@ -156,7 +151,7 @@ class Hdf5Source(StateSource[_FilesState]):
         return stored
 
     def refresh(self) -> bool:
-        """Index again if the file changed. Raises `StateError` if episodes that were there are not what they were."""
+        """Index again if the file changed."""
         old = self.state
         path = self.folder / self.main
         if old.states[0] == _state(path, _open(path)):
@@ -260,7 +255,7 @@ def _copied(entries: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_attributes(file: File) -> dict[str, Any]:
-    """The attributes of the root as plain values. Raises `FormatError` for malformed ones."""
+    """The attributes of the root as plain values."""
     return {name: _plain(value) for name, value in file.root.attrs.items()}
 
 

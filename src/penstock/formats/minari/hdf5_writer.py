@@ -45,10 +45,7 @@ def create(
     *,
     checksums: bool = False,
 ) -> Hdf5Writer:
-    """Make an empty dataset in `path/data`, which appears only when whole, and open it for writing.
-
-    Raises `SpecError` for ragged columns of numbers, which have no place in the file.
-    """
+    """Make an empty dataset in `path/data`, which appears only when whole, and open it for writing."""
     for column, field in plan.spec.fields.items():
         if field.kind == "ragged" and field.dtype != np.uint8:
             raise SpecError(
@@ -70,10 +67,7 @@ def create(
 class Hdf5Writer(writing.DatasetWriter):
     """Appends episodes to `folder/main_data.hdf5`. The file is locked only while an episode is being saved.
 
-    `main` names another file than `main_data.hdf5`; `checksums` adds Fletcher-32 to every chunk of numbers. With
-    `sync="close"` a saved episode survives a kill of the process at once, and a loss of power after `close`; with
-    "episode" it survives both when `write` returns, at the cost of four fsyncs. Else a `write` costs the bytes, and
-    O(log n) for n episodes in the file.
+    Cost of a `write`: the bytes, O(log n) for n episodes in the file, and with `sync="episode"` four fsyncs.
     """
 
     def __init__(
@@ -92,8 +86,8 @@ class Hdf5Writer(writing.DatasetWriter):
         self._stored = {path: stored_path(path, plan.spec) for path in plan.spec}
 
     def _commit(self, episodes: Sequence[Episode]) -> list[int]:
-        self._check_open()
-        groups = [self._group(self._plan.check(episode)) for episode in episodes]
+        self._check(episodes)
+        groups = [self._group(episode) for episode in episodes]
         with Appender.open(self._path, fsync=self._each) as file:
             entries = self._entries()
             first, steps = self._totals(file, entries)
@@ -158,8 +152,8 @@ class Hdf5Writer(writing.DatasetWriter):
         return attributes(entries), beside
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the dataset, atomically. Raises `DataError` for entries that describe the data."""
-        self._check_open()
+        """Add or replace entries of the dataset, atomically."""
+        self._check()
         with Appender.open(self._path, fsync=self._each) as file:
             entries = changed(self._entries(), metadata)
             if self._layout == "0.4":
@@ -168,11 +162,8 @@ class Hdf5Writer(writing.DatasetWriter):
                 self._write_entries(entries)
 
     def update_episodes(self, entries: Mapping[int, Mapping[str, Any]]) -> None:
-        """Add or replace metadata of episodes by number, all with one commit; `id` and `total_steps` stay.
-
-        Raises `DataError` for an unknown episode.
-        """
-        self._check_open()
+        """Add or replace metadata of episodes by number, all with one commit; `id` and `total_steps` stay."""
+        self._check()
         with Appender.open(self._path, fsync=self._each) as file:
             for number, update in entries.items():
                 file.set_attrs(f"episode_{number}", attributes(writing.merged({}, update)))

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.errors import DataError, UnsafeDataError
+from penstock.formats.minari import metadata
 
 NAMESPACE = re.compile(r"[-_\w][-_\w/]*[-_\w]+")
 DATASET_ID = re.compile(rf"(?:(?P<namespace>{NAMESPACE.pattern})/)?(?P<name>[-_\w]+?)(?:-v(?P<version>\d+))?")
 
 ENVIRONMENT_VARIABLE = "MINARI_DATASETS_PATH"
+NAMESPACE_FILE = "namespace_metadata.json"
+DATA = "data"  # the folder in the folder of a dataset
 
 
 class DatasetId(NamedTuple):
@@ -30,7 +33,7 @@ class DatasetId(NamedTuple):
 def parse(dataset_id: str) -> DatasetId:
     """Take an id such as `"D4RL/door/human-v2"` apart. Source: the Minari 0.5 id grammar.
 
-    Raises `DataError` for text that is not an id. A missing version is None, for the caller to judge.
+    A missing version is None, for the caller to judge.
     """
     match = DATASET_ID.fullmatch(dataset_id)
     if match is None:
@@ -63,8 +66,7 @@ def root() -> Path:
 def inside(name: str, base: Path | None = None) -> Path:
     """The directory of an id or namespace below `base` (default: `root()`), which it never leaves.
 
-    The grammar is the caller's business; this holds for any text. Raises `UnsafeDataError` for an empty name,
-    an absolute path, "..", or a link inside the root that leads out of it.
+    The grammar is the caller's business; this holds for any text.
     """
     top = root() if base is None else base
     parts = name.replace("\\", "/").split("/")
@@ -77,10 +79,7 @@ def inside(name: str, base: Path | None = None) -> Path:
 
 
 def directory(dataset_id: str, base: Path | None = None) -> Path:
-    """The directory of a dataset, whether it exists or not.
-
-    Raises `DataError` for text that is not an id with a version, `UnsafeDataError` if it would leave the root.
-    """
+    """The directory of a dataset, whether it exists or not."""
     if parse(dataset_id).version is None:
         raise DataError(f"expected an id with a version, such as {dataset_id}-v0, got {dataset_id!r}")
     return inside(dataset_id, base)
@@ -95,3 +94,18 @@ def id_of(path: Path, base: Path | None = None) -> str:
 def of_joined(part_id: str, part: Path, place: Path) -> str:
     """Return the id of a dataset that parts are joined to: if a part's id says its place, the id says the new place."""
     return id_of(place) if part_id == id_of(part) else part_id
+
+
+def ensure_namespace(namespace: str | None, base: Path | None = None) -> None:
+    """Make a namespace and its parents exist, without metadata where they have none."""
+    for parent in hierarchy(namespace):
+        path = namespace_file(parent, base)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            metadata.write_json(path, {})
+
+
+def namespace_file(namespace: str, base: Path | None) -> Path:
+    """The file with the metadata of a namespace."""
+    # Only the whole name has to follow the grammar; a parent of one character is a directory like any other.
+    return inside(namespace, base) / NAMESPACE_FILE

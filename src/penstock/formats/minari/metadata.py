@@ -31,10 +31,7 @@ FIXED = frozenset(
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None if there is no file, or an empty one (what a killed writer leaves).
-
-    Raises `FormatError` for anything that is not one JSON object, is nested absurdly deep, or exceeds 64 MB.
-    """
+    """The JSON object in a file; None if there is no file, or an empty one (what a killed writer leaves)."""
     try:
         with open_file(path) as file:
             # Asked for one byte more than there is, for a buffer of the limit's size would be allocated whole.
@@ -58,15 +55,15 @@ def lost() -> LeftOut:
 def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> None:
     """Replace a file by the JSON of `data`, atomically: a reader or a crash sees the old one or the new one.
 
-    NumPy numbers and arrays, sets and paths are written as JSON has them. Raises `DataError` for other objects.
-    Cost: two fsyncs, none if it need not be `durable`.
+    NumPy numbers and arrays, sets and paths are written as JSON has them. Cost: two fsyncs, none if it need not be
+    `durable`.
     """
     raw = strict_dumps(data).encode()
     write_atomic(path, raw, durable="folder" if durable else "none")
 
 
 def dumps(data: Any) -> str:
-    """JSON text of plain data, NumPy values and sets included. Raises `DataError` for anything else."""
+    """JSON text of plain data, NumPy values and sets included."""
     try:
         return json.dumps(data, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
@@ -114,7 +111,6 @@ def space(metadata: Mapping[str, Any], name: str, path: Path) -> Space | None:
     """The space `"observation_space"` or `"action_space"`. Nothing is executed.
 
     None where it is missing, or has a type that the standard does not have, as programs may register.
-    Raises `FormatError` for a space that does not parse.
     """
     stored = metadata.get(name)
     if stored is None:
@@ -160,7 +156,7 @@ def _shapes(space: Space) -> list[tuple[int, ...]]:
 
 
 def changed(stored: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
-    """The stored entries with `update` over them. Raises `DataError` for entries that describe the data itself."""
+    """The stored entries with `update` over them."""
     wrong = sorted(key for key in FIXED & update.keys() & stored.keys() if update[key] != stored[key])
     if wrong:
         raise DataError(f"expected entries that may change, got {', '.join(wrong)}, which describe the stored data")

@@ -16,7 +16,7 @@ from penstock.errors import FormatError, SpecError, UnknownFormatError
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.metadata import each_metadata
 from penstock.formats.base.repairs import Repair
-from penstock.formats.minari import ids, metadata, root
+from penstock.formats.minari import ids, metadata
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
 from penstock.formats.minari.columns import check_columns
 from penstock.formats.minari.hdf5_index import MAIN
@@ -26,14 +26,11 @@ MinariSource = Hdf5Source | ArrowSource
 
 
 def place(path: Path) -> tuple[Path, str | None]:
-    """The folder with the data, and the HDF5 file in it (None for the other back-ends).
-
-    Raises `UnknownFormatError` where there is no such thing.
-    """
+    """The folder with the data, and the HDF5 file in it (None for the other back-ends)."""
     path = Path(path)
     if path.is_file():
         return path.parent, path.name
-    for folder in (path / root.DATA, path):
+    for folder in (path / ids.DATA, path):
         if (folder / MAIN).is_file():
             return folder, MAIN
         if (folder / metadata.FILE).is_file() or episode_directories(folder):
@@ -49,8 +46,7 @@ def rebuild_metadata(
 ) -> dict[str, Any]:
     """Replace lost metadata: totals from the files, spaces as given, or the widest boxes that the columns fit.
 
-    `entries` are further ones (env_spec, author, ...). Returns what was written. Raises `SpecError` for text columns
-    without a space, `FormatError` for damaged files.
+    `entries` are further ones (env_spec, author, ...). Returns what was written.
     """
     whole = _rebuilt_entries(path, observation_space, action_space, entries)
     metadata.write_json(place(Path(path))[0] / metadata.FILE, whole)
@@ -89,7 +85,7 @@ def _rebuilt_entries(
         if spec.observation_space is None or spec.action_space is None:
             raise AssertionError("check_columns fills in both")
         suffix = "hdf5" if isinstance(source, Hdf5Source) else source.suffix
-        directory = folder.parent if folder.name == root.DATA else folder
+        directory = folder.parent if folder.name == ids.DATA else folder
         base = {"dataset_id": ids.id_of(directory), "minari_version": metadata.VERSION, "data_format": suffix}
         flag = {"jpeg_encoding": bool(source.frames)}
         prepared = metadata.prepare(
@@ -146,7 +142,7 @@ def _metadata(source: MinariSource) -> Iterator[Finding]:
         if name not in source.metadata:
             yield Finding("missing-part", where, f"expected {name}, got none")
     stated = source.metadata.get("dataset_id")
-    place = source.folder.parent if source.folder.name == root.DATA else source.folder
+    place = source.folder.parent if source.folder.name == ids.DATA else source.folder
     if (
         isinstance(stated, str)
         and stated != ids.id_of(place)

@@ -28,7 +28,7 @@ AT_ONCE = 32 << 20  # bytes of chunks that one gather decodes before it copies
 
 
 def mapped(part: ColumnRuns, buffers: Sequence[ByteArray]) -> RowReader:
-    """The rows of an uncompressed part, in place. Raises `FormatError` if one is outside its file."""
+    """The rows of an uncompressed part, in place."""
     item, width = part.dtype.itemsize, part.dtype.itemsize * math.prod(part.shape)
     counts = np.diff(part.tile_first)
     run = np.repeat(np.arange(len(counts)), counts)

@@ -22,7 +22,7 @@ from penstock.core.spaces import Box
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import atomic_path, sync
-from penstock.formats.base.writer import PartStart, PartWriter
+from penstock.formats.base.writer import PartStart, PartWriter, check_columns, check_open
 from penstock.formats.minari import metadata
 from penstock.formats.minari.columns import is_image
 
@@ -35,7 +35,7 @@ SECONDS = 2.0  # and how long the first of them waits, as measured when the next
 
 
 def each(sync: Sync) -> bool:
-    """Whether every episode is flushed to the disk itself. Raises `TypeError` for an unknown `sync`."""
+    """Whether every episode is flushed to the disk itself."""
     if sync not in ("close", "episode"):
         raise TypeError(f"expected sync to be 'close' or 'episode', got {sync!r}")
     return sync == "episode"
@@ -85,7 +85,7 @@ class DatasetWriter(PartWriter):
         """The files and directories that `close` has to flush to the disk itself."""
 
     def _entries(self) -> dict[str, Any]:
-        """The dataset's entries as they are now. Raises `FormatError` if they are lost."""
+        """The dataset's entries as they are now."""
         entries = metadata.read_json(self._folder / metadata.FILE)
         if entries is None:
             raise FormatError(
@@ -102,9 +102,11 @@ class DatasetWriter(PartWriter):
                 sync(path)
         self._closed = True
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise DataError(f"expected an open writer, got a closed one of {self._folder}; open it again with append")
+    def _check(self, episodes: Sequence[Episode] = ()) -> None:
+        """Raise `DataError` for a closed writer, `SpecError` for episodes with other columns."""
+        check_open(not self._closed)
+        for episode in episodes:
+            check_columns(episode, self.spec)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,19 +126,6 @@ class WritePlan:
                 raise SpecError(f"expected 3 channels to encode {path} as JPEG, got {space.shape}; use images='raw'")
         return cls(spec, frozenset(path for path, space in spaces.items() if is_image(space)), statistics)
 
-    def check(self, episode: Episode) -> Episode:
-        """The episode itself, if its columns are the dataset's. Raises `SpecError` naming the first that is not."""
-        if episode.spec is self.spec:
-            return episode
-        mine, theirs = self.spec.fields, episode.spec.fields
-        if mine.keys() != theirs.keys():
-            missing, extra = sorted(mine.keys() - theirs.keys()), sorted(theirs.keys() - mine.keys())
-            raise SpecError(f"expected the columns {list(mine)}, got {missing} missing and {extra} too many")
-        for path, field in mine.items():
-            if field != theirs[path]:
-                raise SpecError(f"expected {path} as {field}, got {theirs[path]}")
-        return episode
-
     def entries(self, episode: Episode, number: int) -> dict[str, Any]:
         """The metadata of an episode as it is stored: `id`, `total_steps`, statistics, and what came with it."""
         steps = len(episode)
@@ -154,7 +143,7 @@ class WritePlan:
 
 
 def seed_of(seed: Any) -> int:
-    """A seed as an int. Raises `DataError` for one that 64 bits do not hold."""
+    """A seed as an int."""
     if not is_integer(seed) or not -(2**63) <= int(seed) < 2**64:
         raise DataError(f"expected a seed that 64 bits hold, got {seed!r}")
     return int(seed)
@@ -182,10 +171,7 @@ def batches(episodes: Iterable[Episode], clock: Callable[[], float] = time.monot
 
 
 def install(path: Path, fill: Callable[[Path], None]) -> None:
-    """Make the directory `path` with a `data` directory that `fill` fills, in one step.
-
-    Raises `FileExistsError` if `path` exists already.
-    """
+    """Make the directory `path` with a `data` directory that `fill` fills, in one step."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"{path} exists already; delete it, or open it with append")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,7 +183,7 @@ def install(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def text(column: Ragged) -> list[str]:
-    """The rows of a text column as strings. Raises `DataError` where they are not UTF-8."""
+    """The rows of a text column as strings."""
     try:
         return column.strings()
     except UnicodeDecodeError as error:

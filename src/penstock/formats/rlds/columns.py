@@ -78,7 +78,7 @@ class FeatureColumn(ABC):
 
     @abstractmethod
     def rows(self, record: int, a: int, b: int) -> Array:
-        """Return values `a : b` of a record that was verified. Raises `ValueError` and `FormatError`."""
+        """Return values `a : b` of a record that was verified."""
 
     def read_into(self, record: int, a: int, b: int, out: AnyArray) -> None:
         """Read values `a : b` of a record into an array."""

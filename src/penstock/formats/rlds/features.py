@@ -209,7 +209,7 @@ class OwnFile:
 
 
 def read_own(folder: Path) -> OwnFile | None:
-    """Return what penstock wrote in a folder, or None. Raises `FormatError` for a damaged file."""
+    """Return what penstock wrote in a folder, or None."""
     path = folder / OWN
     if not path.is_file():
         return None

@@ -72,7 +72,7 @@ def version_folder(path: Path, config: str | None, version: str | None) -> Path:
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """Return `dataset_info.json`, empty if there is none. Raises `FormatError` for other content."""
+    """Return `dataset_info.json`, empty if there is none."""
     path = folder / INFO
     if not path.is_file():
         return {}

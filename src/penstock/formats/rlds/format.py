@@ -57,7 +57,7 @@ class RLDSFormat(Format):
             return False
 
     def open(self, path: Path, **options: Any) -> RLDSSource:
-        """Open for reading. Raises `FormatError`, `ArgumentError`, `MissingExtraError`."""
+        """Open for reading."""
         base, colon, split = str(path).rpartition(":")
         if colon and not path.exists():
             given: dict[str, Any] = {"split": split, **options}
@@ -79,14 +79,11 @@ class RLDSFormat(Format):
         join_datasets(parts, out, place)
 
     def append(self, path: Path, **options: Any) -> RLDSWriter:
-        """Open a dataset that penstock created for more episodes. Raises `FormatError`, `LockedError`."""
+        """Open a dataset that penstock created for more episodes."""
         return RLDSWriter(path, **options)
 
     def check(self, path: Path, *, deep: bool = True, **options: Any) -> Iterator[Finding]:
-        """With `deep`, read every record once; the account of the source names what cannot be read.
-
-        Raises `FormatError` if the dataset cannot be opened.
-        """
+        """With `deep`, read every record once; the account of the source names what cannot be read."""
         with self.open(path, **options) as source:
             for episode, entries in each_metadata(source) if deep else ():
                 if isinstance(entries, FormatError):

@@ -195,7 +195,7 @@ class ChunkedRecords(RLDSRecords):
 
 
 def numbers_of(feature_list: FeatureList, dtype: np.dtype[np.generic]) -> AnyArray:
-    """Return the `[count]` numbers of a list as a dtype. Raises `ValueError` for a list of bytes."""
+    """Return the `[count]` numbers of a list as a dtype."""
     if feature_list.kind == BYTES:
         raise ValueError("expected numbers, got bytes")
     if feature_list.kind == ABSENT:
@@ -213,7 +213,7 @@ def as_dtype(values: AnyArray, dtype: np.dtype[np.generic]) -> AnyArray:
 
 
 def blob_places(feature_list: FeatureList, count: int) -> IntArray:
-    """Return `[count, 2]` int64, begin and end of each value of a list of bytes. Raises `ValueError` for others."""
+    """Return `[count, 2]` int64, begin and end of each value of a list of bytes."""
     if feature_list.kind == ABSENT and count == 0:
         return np.zeros((0, 2), np.int64)
     if feature_list.kind != BYTES:

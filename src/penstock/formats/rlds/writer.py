@@ -26,7 +26,7 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError
 from penstock.files import AppendLog, atomic_path, move, sync, write_atomic
-from penstock.formats.base.writer import Writer
+from penstock.formats.base.writer import Writer, check_columns, check_open
 from penstock.formats.rlds.features import (
     ENDS,
     FEATURES,
@@ -102,9 +102,8 @@ class RLDSWriter(Writer):
 
     @override
     def write(self, episode: Episode) -> int:
-        if self._closed:
-            raise DataError(f"expected an open writer, got a closed one of {self._folder}; open it again with append")
-        self._check(episode)
+        check_open(not self._closed)
+        check_columns(episode, self._own.spec)
         data = self._message(episode)
         self._log.append(record_of(data))
         self._count += 1
@@ -123,14 +122,6 @@ class RLDSWriter(Writer):
             self._log.close()
             _write_info(self._folder, self._name, [_split_of([self._count], self._bytes)])
         self._closed = True
-
-    def _check(self, episode: Episode) -> None:
-        mine, theirs = self._own.spec.fields, episode.spec.fields
-        if mine.keys() != theirs.keys():
-            raise SpecError(f"expected the columns {list(mine)}, got {list(theirs)}")
-        for path, field in mine.items():
-            if field != theirs[path]:
-                raise SpecError(f"expected {path} as {field}, got {theirs[path]}")
 
     def _message(self, episode: Episode) -> bytes:
         rows = len(episode) + (self._own.last_step == "observation")
@@ -198,7 +189,7 @@ def join_datasets(parts: Sequence[Path], out: Path, place: Path) -> None:
 
 
 def _stored_features(spec: Spec, images: Images) -> dict[str, RLDSFeature]:
-    """Return the feature of each column. Raises `SpecError` for columns without one."""
+    """Return the feature of each column."""
     features: dict[str, RLDSFeature] = {}
     for column, field in spec.items():
         path = column if field.align == "episode" else f"{STEPS}/{feature_of_column(column)}"
@@ -238,7 +229,7 @@ def _tree(features: Mapping[str, RLDSFeature], images: Images) -> dict[str, Any]
 
 
 def _feature_of(path: str, field: Field, images: Images) -> RLDSFeature:
-    """Return the feature in which a column is stored. Raises `SpecError` for a dtype that TFDS does not have."""
+    """Return the feature in which a column is stored."""
     dtype = field.dtype.newbyteorder("=")
     if dtype.kind not in _LISTS:
         raise SpecError(f"expected columns of numbers or text, got {path} as {field}")
@@ -290,7 +281,7 @@ def _message_of(lists: Mapping[str, bytes]) -> bytes:
 
 
 def _list_of(feature: RLDSFeature, rows: Array, images: Images) -> bytes:
-    """Return the Feature with the values of rows. Raises `DataError` for images that cannot be encoded."""
+    """Return the Feature with the values of rows."""
     if isinstance(rows, Ragged):
         size = rows.values.itemsize * math.prod(rows.values.shape[1:])
         data = np.ascontiguousarray(rows.values).tobytes()

@@ -96,7 +96,7 @@ def files_at(path: Path | Sequence[Path]) -> Sequence[Path]:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a small file. Raises `FormatError` for other content."""
+    """Return the JSON object in a small file."""
     return json_object(read_bytes(path), path)
 
 

@@ -195,10 +195,7 @@ class JsonShard(TableShard):
 
 
 def _json_tables(path: Path) -> list[Any]:
-    """Return JSON lines as Arrow tables. Empty lines are skipped; a column that a line lacks is missing there.
-
-    Raises `FormatError` with the number of a broken line.
-    """
+    """Return JSON lines as Arrow tables. Empty lines are skipped; a column that a line lacks is missing there."""
     pa = arrow()
     tables: list[Any] = []
     with read_in_order(path) as file:
@@ -238,9 +235,7 @@ def _regular(array: Any) -> Any:
 
 
 def open_shards(paths: Sequence[Path], footers: Cache) -> tuple[list[TableShard], list[Path]]:
-    """Open the files of a table. Return them, and the files that are no tables, if others are.
-
-    Raises `FormatError` if a file is damaged, or if none is a table, `MissingExtraError`."""
+    """Open the files of a table. Return them, and the files that are no tables, if others are."""
     kinds: list[Kind | None] = [kind_of(path) for path in paths]
     tables = [path for path, kind in zip(paths, kinds, strict=True) if kind is not None]
     others = [path for path, kind in zip(paths, kinds, strict=True) if kind is None]

@@ -166,7 +166,7 @@ def _digest(identities: Iterable[list[int | str]], column: str, spec: Spec, offs
 def _common_leaves(
     schemas: Sequence[tuple[Path, Any]], shapes: Shapes, wanted: frozenset[str] | None
 ) -> dict[str, TableColumn]:
-    """Return the columns of all files. Raises `FormatError` if a file has others than the first."""
+    """Return the columns of all files."""
     leaves: dict[str, TableColumn] = {}
     for path, schema in schemas:
         mine = leaves_of(schema, shapes, wanted, path)

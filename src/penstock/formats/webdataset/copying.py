@@ -26,9 +26,9 @@ from penstock.core.damage import warn_damage
 from penstock.errors import FormatError
 from penstock.files import move, scratch_folder
 from penstock.formats.webdataset import own, seed
-from penstock.formats.webdataset.cache import plain
+from penstock.formats.webdataset.content import META, keys_of
 from penstock.formats.webdataset.reading import Options
-from penstock.formats.webdataset.samples import META, keys_of
+from penstock.formats.webdataset.shards import plain
 from penstock.formats.webdataset.source import ShardSource, read_members
 from penstock.formats.webdataset.writer import PACKED_END, packing, shard_name
 
@@ -146,8 +146,7 @@ def archive_limits(out: Path, limits: tuple[int, int], kind: Compression) -> tup
 def copy(source: ShardSource, out: Path, limits: tuple[int, int], kind: Compression = None) -> None:
     """Copy every member into archives with other limits (bytes, episodes), and the description into each.
 
-    Raises `FileExistsError` if `out` exists, and `FormatError` if archives have different descriptions. Memory: names
-    and places of all members, some 200 bytes each, and 16 MiB; the archives are mapped.
+    Memory: names and places of all members, some 200 bytes each, and 16 MiB; the archives are mapped.
     """
     limits, single, kind = archive_limits(out, limits, kind)
     if out.exists() or out.is_symlink():

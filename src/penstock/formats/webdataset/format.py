@@ -26,11 +26,9 @@ from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, folder_of
 from penstock.formats.base.repairs import Repair, cut_repair
 from penstock.formats.base.writer import Target
-from penstock.formats.webdataset.cache import plain
-from penstock.formats.webdataset.content import index_place
-from penstock.formats.webdataset.samples import META, grouped, without_cut_sample
+from penstock.formats.webdataset.content import META, grouped, index_place, without_cut_sample
 from penstock.formats.webdataset.seed_writer import SeedWriter
-from penstock.formats.webdataset.shards import SUFFIXES, has_shards, shards_of
+from penstock.formats.webdataset.shards import SUFFIXES, has_shards, plain, shards_of
 from penstock.formats.webdataset.source import ShardSource
 from penstock.formats.webdataset.writer import (
     NpyShardWriter,
@@ -87,7 +85,7 @@ class WebDatasetFormat(Format):
         return all(file.name.endswith(SUFFIXES) for file in files) or len({file.suffix for file in files}) == 1
 
     def open(self, path: Path, **options: Any) -> ShardSource:
-        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
+        """Open for reading."""
         return ShardSource(path, **options)
 
     def open_files(self, files: Sequence[Path], **options: Any) -> ShardSource:
@@ -100,7 +98,7 @@ class WebDatasetFormat(Format):
         return SEED if options.get("layout") == "seed" else SHARDS
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ShardWriter:
-        """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, `TypeError`."""
+        """Create an empty dataset."""
         layout = options.pop("layout", "npy")
         if layout not in LAYOUTS:
             raise DataError(f"expected layout to be one of {list(LAYOUTS)}, got {layout!r}")

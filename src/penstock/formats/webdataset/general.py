@@ -15,9 +15,8 @@ from penstock.core.spec import Field, Spec
 from penstock.core.text import counted
 from penstock.errors import FormatError
 from penstock.formats.base.account import Account, LeftOut
-from penstock.formats.webdataset.content import Content
+from penstock.formats.webdataset.content import Content, Places
 from penstock.formats.webdataset.decoders import decoder, is_image, is_pickle
-from penstock.formats.webdataset.places import Places
 from penstock.formats.webdataset.reading import Archives, columns_of
 
 NAME = "samples"
@@ -27,12 +26,8 @@ ENDS = "each sample is an episode of one step"
 def read(archives: Archives) -> Content:
     """The dataset: arrays and numbers are columns of steps, text and bytes and ragged ones belong to episodes.
 
-    What fits no column is in the account: keys that some samples lack, values of several types, and objects that only a
-    trusted pickle makes.
-    A member `left.json` of dicts gives a column `left.json/<key>` for every key that all samples have. With
-    `missing="fill"`, the column `missing/<extension>` says which samples lack the member.
-
-    Raises `FormatError` for bad members, and for samples that lack one or have another kind of it.
+    What fits no column is in the account. A member `left.json` of dicts gives a column `left.json/<key>` for every key
+    that all samples have.
     """
     columns: dict[str, Places] = {}
     left_out: list[LeftOut] = []

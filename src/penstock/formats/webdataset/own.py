@@ -31,8 +31,7 @@ from penstock.core.ragged import offsets_of
 from penstock.core.spec import Spec
 from penstock.errors import FormatError, SpecError
 from penstock.files.mapping import check_mapped
-from penstock.formats.webdataset.content import Content
-from penstock.formats.webdataset.places import Places
+from penstock.formats.webdataset.content import Content, Places
 from penstock.formats.webdataset.reading import Archives
 
 NAME = "npy"
@@ -57,16 +56,13 @@ class Description:
         return f"{FOLDER}{self.number:06d}.json"
 
     def encode(self) -> bytes:
-        """The member's payload. Raises `TypeError`, `ValueError` for metadata that is not JSON."""
+        """The member's payload."""
         entries = {"format": MARKER, "version": VERSION, "spec": self.spec.to_json(), "metadata": dict(self.metadata)}
         return json.dumps(entries).encode()
 
 
 def described(paths: Sequence[Path], buffers: Sequence[ByteArray], members: Sequence[Members]) -> Description | None:
-    """The newest description in any of the archives; None if the first archive with members has none.
-
-    Raises `FormatError` for one that is damaged, or of a later version.
-    """
+    """The newest description in any of the archives; None if the first archive with members has none."""
     first = next((each for each in members if len(each)), None)
     if first is None or not first.name(0).startswith(FOLDER):
         return None
@@ -93,10 +89,7 @@ def _description(name: str, data: ByteArray, members: Members, i: int, path: Pat
 
 
 def extensions(spec: Spec) -> dict[str, str]:
-    """The extension of every member of an episode, by column; ragged columns have `path:offsets` besides.
-
-    Raises `SpecError` if two would be the same, and for ragged columns of vectors, which have no place.
-    """
+    """The extension of every member of an episode, by column; ragged columns have `path:offsets` besides."""
     names: dict[str, str] = {}
     for path, field in spec.items():
         if field.ragged and field.shape:
@@ -112,7 +105,7 @@ def extensions(spec: Spec) -> dict[str, str]:
 
 
 def read(archives: Archives, description: Description) -> Content:
-    """The dataset. Raises `FormatError` for episodes that are not as the description says."""
+    """The dataset."""
     spec = description.spec
     entries = [_episode(archives, i) for i in range(len(archives.samples))]
     steps = np.array([steps for steps, _ in entries], np.int64)
@@ -147,7 +140,7 @@ class _OwnColumn:
         self._extensions = extensions(spec)
 
     def places(self, steps: IntArray) -> Places:
-        """Places of its rows, for episodes of so many steps. Raises `FormatError`."""
+        """Places of its rows, for episodes of so many steps."""
         rows = steps + (self._field.align == "boundary") if self._field.align != "episode" else np.ones_like(steps)
         extension, field = self._extensions[self._path], self._field
         if not field.ragged:
@@ -184,7 +177,7 @@ class _OwnColumn:
         return np.array(begins, np.int64)
 
     def _cuts(self, rows: IntArray) -> Iterator[IntArray]:
-        """The offsets of every episode. Raises `FormatError` if they do not start at 0, or decrease."""
+        """The offsets of every episode."""
         extension = self._extensions[f"{self._path}:offsets"]
         begins = self._payloads(extension, _OFFSETS, (), rows + 1)
         for i, (begin, count) in enumerate(zip(begins.tolist(), (rows + 1).tolist(), strict=True)):

@@ -26,10 +26,7 @@ _FALSE = b"\x89"
 
 
 def dumps(value: Any) -> bytes:
-    """The pickle of a value of dicts, lists, tuples, text, bytes, numbers, arrays, spaces and colour spaces.
-
-    Raises `DataError` for any other object.
-    """
+    """The pickle of a value of dicts, lists, tuples, text, bytes, numbers, arrays, spaces and colour spaces."""
     return START + _value(value, DEPTH) + STOP
 
 

@@ -30,9 +30,8 @@ from penstock.core.spec import Align, Field
 from penstock.errors import DataError, FormatError
 from penstock.files.mapping import check_mapped, read_mapped
 from penstock.formats.base.infos import column_of, leaves
+from penstock.formats.webdataset.content import Places, Samples, gathered
 from penstock.formats.webdataset.decoders import Decode, How, MemberBytes, decoder, is_text
-from penstock.formats.webdataset.places import Places, gathered
-from penstock.formats.webdataset.samples import Samples
 
 TEMPLATES = 16  # kinds of members that one column is made of; the rest is decoded one by one
 LIKE = 256  # bytes of members that are decoded once for all that are equal
@@ -96,7 +95,7 @@ class Archives:
     options: Options = field(default_factory=Options)
 
     def member(self, i: int, extension: str) -> MemberBytes:
-        """One member of sample `i`. Raises `FormatError` if the sample has none of that extension."""
+        """One member of sample `i`."""
         x = self.samples.extensions.index(extension)
         shard, begin, size = (
             int(a) for a in (self.samples.shard[i], self.samples.payload[x, i], self.samples.size[x, i])
@@ -112,11 +111,11 @@ class Archives:
         return MemberBytes(raw, self.samples.where(i, extension), path)
 
     def value(self, i: int, extension: str) -> Any:
-        """One member of sample `i`, decoded. Raises `FormatError` as `member` does, and for a bad one."""
+        """One member of sample `i`, decoded."""
         return (decoder(extension, self.options.how) or _raw)(self.member(i, extension))
 
     def values(self, extension: str) -> list[Any]:
-        """Every member of one extension, decoded. Raises `FormatError` for bad ones, or too much of them."""
+        """Every member of one extension, decoded."""
         decode = decoder(extension, self.options.how) or _raw
         known: dict[bytes, Any] = {}
         values: list[Any] = []
@@ -135,7 +134,7 @@ class Archives:
         return values
 
     def _raws(self, extension: str) -> Iterator[bytes]:
-        """The bytes of every member of one extension. Raises `FormatError` where a sample has none."""
+        """The bytes of every member of one extension."""
         x = self.samples.extensions.index(extension)
         if not isinstance(self.buffers, FilesOnDemand):
             check_mapped(*self.buffers)

@@ -36,10 +36,8 @@ from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError, SpecError
 from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.infos import TRUNCATED, Infos, plain, read_infos
-from penstock.formats.webdataset.content import Content
-from penstock.formats.webdataset.places import PlacedColumn, Places
+from penstock.formats.webdataset.content import META, Content, PlacedColumn, Places, Samples
 from penstock.formats.webdataset.reading import Archives, columns_of
-from penstock.formats.webdataset.samples import META, Samples
 
 NAME = "seed"
 ENDS = "episodes end where dones is true, and with their archive"
@@ -58,7 +56,7 @@ def is_seed(samples: Samples) -> bool:
 
 
 def read(archives: Archives) -> Content:
-    """The dataset. Raises `FormatError` for members that do not fit together."""
+    """The dataset."""
     described = np.array([key == META.encode() for key in archives.samples.keys.tolist()], np.bool_)
     steps = archives.samples.take(~described)
     meta = _metadata(archives, np.flatnonzero(described))

@@ -29,8 +29,8 @@ from penstock.formats.base.infos import TRUNCATED
 from penstock.formats.base.metadata import plain_metadata
 from penstock.formats.base.writer import PartStart
 from penstock.formats.webdataset import seed
+from penstock.formats.webdataset.content import META
 from penstock.formats.webdataset.pickles import around, dumps
-from penstock.formats.webdataset.samples import META
 from penstock.formats.webdataset.shards import shards_of
 from penstock.formats.webdataset.source import ShardSource
 from penstock.formats.webdataset.writer import ShardWriter, cut_description, start
@@ -58,13 +58,12 @@ class SeedWriter(ShardWriter):
     def create(
         cls, path: str | os.PathLike[str], spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
     ) -> SeedWriter:
-        """Create an empty dataset. Raises `SpecError` for columns that the layout has no place for, `FileExistsError`,
-        `DataError`, and `TypeError` for an unknown option."""
+        """Create an empty dataset."""
         check_spec(spec)
         start(Path(path), _head(spec, plain_metadata(metadata or {})), options.get("compression"))
         return cls(path, **options)
 
-    def _resume(self, source: ShardSource) -> None:
+    def _continue(self, source: ShardSource) -> None:
         self._spec, self._frames = source.spec, len(source.samples)
         self._metadata = {k: v for k, v in source.metadata.items() if k != "discontinuous_steps"}
         check_spec(self._spec)
@@ -75,10 +74,7 @@ class SeedWriter(ShardWriter):
         return self._spec
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries, in every archive, because each has all. Cost: the archives are written again.
-
-        Raises `DataError` for what JSON cannot hold, and once an archive was compressed.
-        """
+        """Add or replace entries, in every archive, because each has all. Cost: the archives are written again."""
         merged = self._metadata | plain_metadata(metadata)
         head, shards = _head(self._spec, merged), shards_of(self.path)
         if packed := [shard.name for shard in shards if shard.suffix != ".tar"]:

@@ -29,14 +29,24 @@ from penstock.flow import map_on_threads
 from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.state import SourceState, StateSource
-from penstock.formats.webdataset import cache as unpacked
 from penstock.formats.webdataset import general, own, seed
-from penstock.formats.webdataset.content import Content, index_place, index_state, load_index, save_index
+from penstock.formats.webdataset.content import (
+    Content,
+    PlacedColumn,
+    PlacedRagged,
+    Samples,
+    chosen,
+    grouped,
+    index_place,
+    index_state,
+    is_of_sample,
+    load_index,
+    save_index,
+    without_cut_sample,
+)
 from penstock.formats.webdataset.decoders import Decode, How, MemberBytes, Trust, decoder, is_pickle, kind_of
-from penstock.formats.webdataset.places import PlacedColumn, PlacedRagged
 from penstock.formats.webdataset.reading import LIKE, TEMPLATES, Archives, Missing, Options
-from penstock.formats.webdataset.samples import Samples, chosen, grouped, is_of_sample, without_cut_sample
-from penstock.formats.webdataset.shards import shards_of, unused_beside
+from penstock.formats.webdataset.shards import COPIED_BYTES, plain, shards_of, unused_beside
 from penstock.locations.location import Location
 
 WORTH = 2048  # members from which keeping an index is worth a file
@@ -55,8 +65,6 @@ class OpenedArchives(SourceState):
     def of(cls, content: Content, archives: Archives, key: str, beside: Sequence[LeftOut] = ()) -> OpenedArchives:
         """Build the readers. `key` is a digest of the archives' names, sizes and times, and of the options. `beside`
         are other files of the folder.
-
-        Raises `IndexError` if a place is outside of the archives.
         """
         columns = {path: places.on(archives.buffers) for path, places in content.columns.items()}
         return cls(
@@ -80,31 +88,9 @@ class OpenedArchives(SourceState):
 class ShardSource(StateSource[OpenedArchives]):
     """The dataset in an archive, a folder of archives, or several archives: a list, or a pattern as `Location` has.
 
-    The members tell which of three layouts it is: ours (`npy`), il-representations' (`seed`: steps of episodes) and any
-    other (`samples`: each sample a record). `cache` is the folder that compressed archives are unpacked into, and
-    `cache_bytes` how much it may hold; `index=False` neither reads nor writes an index, and `"refresh"` only writes
-    one. `extensions`, `images` and `decoded_bytes` are as in `Options`.
-
-    An archive that ends without the end-of-archive marker was cut off, perhaps between two members: it is read, and the
-    account names it. One that ends within a member is refused; `salvage=True` reads every archive up to its last whole
-    sample. A file that has several archives, one behind the other, is read to its end. Other bytes behind the end, and
-    files that are no archives next to others, are left out; the account names them.
-
-    An episode of il-representations' layout ends with its archive. With `join`, one whose last step is not done goes on
-    in the next archive, if its stored next observation equals the first observation there.
-
-    `trust="pickle"` lets Python run the pickles that are not plain data: so the archives can then do anything
-    that the caller can. It is an argument and nothing else, never a setting of the environment.
-
-    `missing` is for samples that lack a member: an `"error"`, `"leave_out"` such samples, or `"fill"` with zeros or
-    empty values and add a column `missing/<extension>`. `metadata["missing"]` counts both. Images of unequal sizes need
-    `resize` (a size, or the length of the shorter side), `crop` (the centre), or `ragged=True` for the columns
-    `<extension>/pixels` and `<extension>/shape`.
-
-    Values that fit no column are in the account; `sample` has them.
-
-    Raises `FormatError` for damaged data, with archive, member and byte. Cost: one pass over the headers the first
-    time, 2 µs a member, and over the observations of the seed's layout; afterwards the index is read.
+    docs/formats/webdataset.md describes the layouts, the options and what is left out. `trust="pickle"` lets Python run
+    the pickles that are not plain data, so it is an argument and never a setting of the environment. Cost: one pass
+    over the headers the first time, 2 µs a member; afterwards the index is read.
     """
 
     def __init__(
@@ -115,7 +101,7 @@ class ShardSource(StateSource[OpenedArchives]):
         images: str | None = None,
         decoded_bytes: int = 1 << 30,
         cache: str | os.PathLike[str] | None = None,
-        cache_bytes: int = unpacked.BYTES,
+        cache_bytes: int = COPIED_BYTES,
         index: bool | Literal["refresh"] = True,
         trust: Trust = False,
         salvage: bool = False,
@@ -163,10 +149,7 @@ class ShardSource(StateSource[OpenedArchives]):
         return OpenedArchives.of(content, archives, self._key, unused_beside(self._files))
 
     def keep_index(self) -> bool:
-        """Write the index, unless the cache has it; return whether it was written since these archives were opened.
-
-        Raises `OSError` where it cannot be written.
-        """
+        """Write the index, unless the cache has it; return whether it was written since these archives were opened."""
         buffers = self.state.archives.buffers
         if load_index(self.index_file, index_state(self._key, self._shards, buffers)) is None:
             self._save_index(self.state.content, buffers)
@@ -190,7 +173,7 @@ class ShardSource(StateSource[OpenedArchives]):
 
     @property
     def index_file(self) -> Path:
-        """The file of the index in the user's cache. Raises `OSError` where there is no folder for caches."""
+        """The file of the index in the user's cache."""
         return index_place(self._files)
 
     @property
@@ -226,8 +209,8 @@ class ShardSource(StateSource[OpenedArchives]):
     def sample(self, i: int) -> dict[str, Any]:
         """Stored sample `i` as it is, `__key__` and a value an extension, decoded as data; text and bytes stay bytes.
 
-        Arrays are read-only. Raises `IndexError`, `FormatError`. Cost: what decoding it costs, but some microseconds a
-        member that differs in nothing but an array's values from one before it.
+        Arrays are read-only. Cost: what decoding it costs, but some microseconds a member that differs in nothing but
+        an array's values from one before it.
         """
         return self.state.stored.sample(i)
 
@@ -247,7 +230,7 @@ def _key(shards: Sequence[Path], states: FileStates, options: Options) -> str:
 
 
 def read(paths: Sequence[Path], buffers: Sequence[ByteArray], options: Options) -> Content:
-    """The content of archives by the layout that their members have. Raises `FormatError`."""
+    """The content of archives by the layout that their members have."""
 
     def headers(shard: int) -> Members:
         return read_members(buffers[shard], paths[shard], options)
@@ -279,7 +262,7 @@ def read(paths: Sequence[Path], buffers: Sequence[ByteArray], options: Options) 
 
 
 def read_members(data: ByteArray, path: Path, options: Options) -> Members:
-    """The members of a file: none of one that is no archive. Raises `FormatError` for a damaged archive."""
+    """The members of a file: none of one that is no archive."""
     try:
         return walk(data, path, torn="drop" if options.salvage else "refuse")
     except NoArchiveError:
@@ -309,7 +292,7 @@ def _mapped(
     """The archives, unpacked where they are compressed, on one thread a core; many are mapped when they are read."""
 
     def one(shard: Path) -> ByteArray:
-        return unpacked.plain(shard, cache, limit, torn=torn)
+        return plain(shard, cache, limit, torn=torn)
 
     if len(shards) >= MANY:
         return FilesOnDemand(shards, states, lambda number: one(shards[number]))
@@ -398,7 +381,7 @@ class ArchiveSamples:
         self._values = [_Values(name, decoder(name, archives.options.how)) for name in archives.samples.extensions]
 
     def sample(self, i: int) -> dict[str, Any]:
-        """`__key__`, and a value an extension; arrays are read-only. Raises `IndexError`, `FormatError`."""
+        """`__key__`, and a value an extension; arrays are read-only."""
         samples = self._archives.samples
         if not 0 <= i < len(samples):
             raise IndexError(f"expected a sample within 0:{len(samples)}, got {i}")

@@ -29,10 +29,9 @@ from penstock.core.selection import Selection
 from penstock.errors import DataError, FormatError, StateError, UnsafeDataError
 from penstock.files.remote import file_state, open_file
 from penstock.formats.webdataset import general
+from penstock.formats.webdataset.content import META, PASSED, PlacedRagged, Samples, chosen, grouped
 from penstock.formats.webdataset.decoders import How, Trust
-from penstock.formats.webdataset.places import PlacedRagged
 from penstock.formats.webdataset.reading import Archives, Missing, Options
-from penstock.formats.webdataset.samples import META, PASSED, Samples, chosen, grouped
 from penstock.formats.webdataset.shards import shards_of
 from penstock.locations.location import Location, LocationLike
 
@@ -55,19 +54,9 @@ class Archive:
 class ShardStream:
     """The samples of archives in blocks of columns, read one way: an origin of `penstock.IterDataset`.
 
-    `path` is an archive, a folder, a pattern or a list of archives (see `Location`), or a mapping of names to functions
-    that open a pipe or file of bytes.
-    Columns are columns of single samples (`obs.pickle`, `json/label`), for any layout; descriptions are passed over.
-
-    Arguments: `rows` of a block; `shuffle`, the samples of the buffer that is shuffled, 0 for the order as stored;
-    `seed`, one or several numbers (another one for every epoch); `buffer_bytes`, the most that a buffer may hold: it
-    ends where it has so much, and a sample that has more is refused; `threads`, archives that are unpacked at a time,
-    each by its own thread, so that the next are opened before they are needed; `extensions`, `images`, `trust`,
-    `salvage`, `missing`, `resize`, `crop`, `ragged` as in `ShardSource`. With `missing="fill"`, say the `extensions`.
-
-    Raises `FileNotFoundError`, `DataError`; the iterator `FormatError` for damaged data, and where a block has other
-    columns than the one before. Memory: the buffer twice, and 32 MiB a thread. Cost: 15 µs a member, and the
-    decompression, which goes on meanwhile.
+    `path` may also be a mapping of names to functions that open a pipe or file of bytes. A buffer of `shuffle` samples
+    is shuffled; it ends where it has `buffer_bytes`, and a sample that has more is refused. Each of `threads` unpacks
+    an archive, so that the next are opened before they are needed. Memory: the buffer twice, and 32 MiB a thread.
     """
 
     def __init__(
@@ -166,7 +155,7 @@ class ShardIterator(BlockIterator):
         return {"stream": self._origin.fingerprint, **state}
 
     def load_state_dict(self, state: IteratorState) -> None:
-        """Go there. Raises `StateError` for a state of another stream."""
+        """Go there."""
         if state.get("stream") != self._origin.fingerprint:
             raise StateError("expected a state of this stream, got one of other archives, another order or options")
         self._load(*(int(state[name]) for name in ("archive", "sample", "buffer", "given")))
@@ -250,8 +239,7 @@ def samples_of(file: Ahead, name: str, limit: int, salvage: bool = False) -> Ite
     """The samples of one file, each a list of members with their payloads: adjacent members of an archive with one key.
 
     An archive that was cut off is a `DamageWarning` at its end, as are bytes behind the end that are no archive; with
-    `salvage`, the last sample is left out if it lacks a member that all others have. Raises `FormatError`,
-    `UnsafeDataError` for a sample of more than `limit` bytes.
+    `salvage`, the last sample is left out if it lacks a member that all others have.
     """
     members = stream(file, name, limit=limit, torn="drop" if salvage else "refuse")
     waiting: Sample = []

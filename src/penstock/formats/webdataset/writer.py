@@ -19,14 +19,22 @@ from penstock.core.arrays import IntArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
-from penstock.errors import DataError, FormatError, SpecError
+from penstock.errors import DataError, FormatError
 from penstock.files import move, open_locked, sync
 from penstock.files.mapping import map_file
 from penstock.formats.base.metadata import plain_metadata
-from penstock.formats.base.writer import PartStart, PartWriter
+from penstock.formats.base.writer import LockedWriter, PartStart, check_columns
 from penstock.formats.webdataset import own
-from penstock.formats.webdataset.cache import unpacked_beside
-from penstock.formats.webdataset.shards import LOCK, PACKED, SUFFIXES, current, recording, shards_of, stem_of
+from penstock.formats.webdataset.shards import (
+    LOCK,
+    PACKED,
+    SUFFIXES,
+    current,
+    recording,
+    shards_of,
+    stem_of,
+    unpacked_beside,
+)
 from penstock.formats.webdataset.source import ShardSource
 
 SHARD_BYTES = 1 << 30
@@ -36,18 +44,13 @@ _FIRST = "shard-"
 _HIDDEN = ".part-"
 
 
-class ShardWriter(PartWriter):
-    """Writes episodes into `path`: one archive if its name ends as archives' do, otherwise a folder of archives.
+class ShardWriter(LockedWriter):
+    """Writes episodes into one archive, if the name of `path` ends as archives' do, otherwise into a folder of
+    archives.
 
-    A folder's archives are called `shard-000000.tar` and so on; a new one begins where the next episode would make it
-    longer than `shard_bytes` or `shard_episodes`. With `compression`, full archives are compressed; the last is when
-    the writer is closed. The same episodes give the same bytes. One writer at a time.
-
-    One archive that is called `.tgz`, `.tar.gz` or `.tar.zst` is recorded plain next to that name, hidden, and is
-    packed when the writer is closed; until then opening it reads what is recorded. To append to it, it is unpacked
-    again.
-
-    An episode is safe from a kill of the process when `write` returns. Subclasses say what the members are.
+    An archive of a folder is full where the next episode would make it longer than `shard_bytes` or `shard_episodes`.
+    One packed archive is recorded plain and hidden next to its name, and is packed when the writer is closed. The same
+    episodes give the same bytes. Subclasses say what the members are.
     """
 
     layout: ClassVar[str]
@@ -66,27 +69,26 @@ class ShardWriter(PartWriter):
         if shard_bytes < 1 or shard_episodes < 1:
             raise DataError(f"expected shards of at least 1 byte and episode, got {shard_bytes} and {shard_episodes}")
         self._limits = (shard_bytes, shard_episodes)
-        self._lock = _locked(self.path)
         self._archive: TarAppender | None = None
         self._is_part = False
-        try:
-            self._prepare()
-            with ShardSource(self.path, index=False) as source:
-                if source.layout != self.layout:
-                    message = f"expected archives of the layout {self.layout!r} to append to, got {source.layout!r}"
-                    raise FormatError(message, path=self.path)
-                self._resume(source)
-                last = source.shards[-1]
-                self._shards, self._episodes = len(source.shards), len(source)
-                self._inside = int(np.count_nonzero(source.samples.shard[self._begins(source)] == self._shards - 1))
-            if last.suffix == ".tar":
-                self._archive = TarAppender(last)
-        except BaseException:
-            os.close(self._lock)
-            raise
+        super().__init__(_locked(self.path))
+
+    @override
+    def _resume(self) -> None:
+        self._prepare()
+        with ShardSource(self.path, index=False) as source:
+            if source.layout != self.layout:
+                message = f"expected archives of the layout {self.layout!r} to append to, got {source.layout!r}"
+                raise FormatError(message, path=self.path)
+            self._continue(source)
+            last = source.shards[-1]
+            self._shards, self._episodes = len(source.shards), len(source)
+            self._inside = int(np.count_nonzero(source.samples.shard[self._begins(source)] == self._shards - 1))
+        if last.suffix == ".tar":
+            self._archive = TarAppender(last)
 
     @abstractmethod
-    def _resume(self, source: ShardSource) -> None:
+    def _continue(self, source: ShardSource) -> None:
         """Take in what there is: spec, metadata, and how much was written."""
 
     @abstractmethod
@@ -95,8 +97,7 @@ class ShardWriter(PartWriter):
 
     @abstractmethod
     def _members(self, episode: Episode, number: int) -> Iterator[Piece]:
-        """The members of an episode as stored in an archive, in pieces that begin with a header. Raises
-        `DataError` for what has no place in them."""
+        """The members of an episode as stored in an archive, in pieces that begin with a header."""
 
     @property
     @abstractmethod
@@ -116,15 +117,9 @@ class ShardWriter(PartWriter):
         """An episode is in its archive."""
 
     def write(self, episode: Episode) -> int:
-        """Save one episode; returns its number in the dataset.
-
-        Raises `SpecError` if its columns are not the dataset's, `DataError` for values that the layout has no place
-        for, `OSError` if the disk is full; the dataset is then as it was.
-        """
-        if self._lock < 0:
-            raise DataError("expected an open writer, got one that was closed; open the dataset for appending again")
-        if episode.spec is not self.spec and dict(episode.spec.fields) != dict(self.spec.fields):
-            raise SpecError(f"expected the columns {dict(self.spec.fields)}, got {dict(episode.spec.fields)}")
+        """Save one episode; returns its number in the dataset."""
+        self._check_open()
+        check_columns(episode, self.spec)
         members = list(self._members(episode, self._episodes))
         archive = self._room_for(sum(map(len, members)))
         archive.append(members)
@@ -132,16 +127,6 @@ class ShardWriter(PartWriter):
         self._inside += 1
         self._episodes += 1
         return self._episodes - 1
-
-    def close(self) -> None:
-        """Flush to the disk itself; compress the last archive, if that was asked for. Closing twice is fine."""
-        if self._lock < 0:
-            return
-        try:
-            self._finish()
-        finally:
-            os.close(self._lock)
-            self._lock = -1
 
     def _prepare(self) -> None:
         """Remove what a killed writer left behind, and unpack one packed archive to be appended to."""
@@ -167,7 +152,9 @@ class ShardWriter(PartWriter):
             self._inside = 0
         return archive
 
+    @override
     def _finish(self) -> None:
+        """Flush the archive, and compress it if that was asked for."""
         archive, self._archive = self._archive, None
         if archive is None:
             return
@@ -189,13 +176,13 @@ class NpyShardWriter(ShardWriter):
     def create(
         cls, path: str | os.PathLike[str], spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
     ) -> NpyShardWriter:
-        """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, and `TypeError` for options."""
+        """Create an empty dataset."""
         own.extensions(spec)
         described = own.Description(0, spec, plain_metadata(metadata or {}))
         start(Path(path), member(described.name, described.encode()), options.get("compression"))
         return cls(path, **options)
 
-    def _resume(self, source: ShardSource) -> None:
+    def _continue(self, source: ShardSource) -> None:
         self._description = own.Description(source.described, source.spec, source.metadata)
         self._extensions = own.extensions(source.spec)
 
@@ -205,7 +192,7 @@ class NpyShardWriter(ShardWriter):
         return self._description.spec
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries: a new description at the end of the last archive. Raises `DataError`."""
+        """Add or replace entries: a new description at the end of the last archive."""
         merged = {**self._description.metadata, **plain_metadata(metadata)}
         described = own.Description(self._description.number + 1, self.spec, merged)
         self._room_for(0).append([member(described.name, described.encode())])
@@ -227,7 +214,8 @@ class NpyShardWriter(ShardWriter):
 
 def packing(path: Path, compression: Compression) -> tuple[bool, Compression]:
     """Whether one archive is written rather than a folder, and how what is written is compressed, which the name of one
-    archive says. Raises `DataError` if `compression` says otherwise, `MissingExtraError`."""
+    archive says.
+    """
     if path.is_dir() or not path.name.endswith(SUFFIXES):
         check_packer(compression)
         return False, compression
@@ -240,7 +228,7 @@ def packing(path: Path, compression: Compression) -> tuple[bool, Compression]:
 
 
 def start(path: Path, head: bytes, compression: Compression) -> None:
-    """Put the first archive of a new dataset at `path`. Raises `FileExistsError` if `path` exists."""
+    """Put the first archive of a new dataset at `path`."""
     single, kind = packing(path, compression)
     plain = path if kind is None or not single else recording(path)
     if any(p.exists() or p.is_symlink() for p in (path, plain)):
@@ -260,7 +248,7 @@ def _npy(name: str, array: Any) -> bytes:
 
 
 def _locked(path: Path) -> int:
-    """The descriptor that holds the writers' lock until it is closed. Raises `LockedError`, `FileNotFoundError`."""
+    """The descriptor that holds the writers' lock until it is closed."""
     shards_of(path)
     return open_locked(lock_path(path), os.O_RDWR | os.O_CREAT, name=path)
 

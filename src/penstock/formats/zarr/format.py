@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.zarr import ArrayPart, ZarrGroup, join_arrays, open_store
+from penstock.containers.zarr.group import ZarrGroup
 from penstock.containers.zarr.metadata import ARRAY, ATTRIBUTES, GROUP, NODE
 from penstock.containers.zarr.shorter import cut_rows
+from penstock.containers.zarr.stores import open_store
+from penstock.containers.zarr.writing import ArrayPart, join_arrays
 from penstock.core.arrays import AnyArray
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
@@ -68,7 +70,7 @@ class ZarrFormat(Format):
             return False
 
     def open(self, path: Path, **options: Any) -> ZarrSource:
-        """Open for reading. Raises `FormatError`, `ArgumentError`."""
+        """Open for reading."""
         return ZarrSource(path, **options)
 
     @override
@@ -77,7 +79,7 @@ class ZarrFormat(Format):
         return TARGET
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ZarrWriter:
-        """Create an empty buffer. Raises `FileExistsError`, `SpecError`, `DataError`, `ArgumentError`."""
+        """Create an empty buffer."""
         return ZarrWriter.create(path, spec, metadata, **options)
 
     @override
@@ -109,7 +111,7 @@ class ZarrFormat(Format):
         sync(out)
 
     def append(self, path: Path, **options: Any) -> ZarrWriter:
-        """Open an existing folder for more episodes. Raises `FormatError`, `DataError`, `LockedError`."""
+        """Open an existing folder for more episodes."""
         return ZarrWriter(path, **options)
 
     def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:

@@ -24,7 +24,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from penstock.containers.zarr import ZarrArray, ZarrGroup
+from penstock.containers.zarr.array import ZarrArray
+from penstock.containers.zarr.group import ZarrGroup
 from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.spec import Field, Spec
@@ -76,7 +77,7 @@ class BufferLayout:
 
     @classmethod
     def of(cls, group: ZarrGroup, ends: IntArray, names: Mapping[str, str] | None = None) -> BufferLayout:
-        """The layout of a stored buffer. Raises `FormatError`, `ArgumentError` for `names` that do not fit."""
+        """The layout of a stored buffer."""
         arrays, left_out = _arrays_in(group)
         stated, keys = _mark(group)
         columns: dict[str, ColumnArrays] = {}
@@ -108,7 +109,7 @@ class BufferLayout:
 
     @classmethod
     def new(cls, spec: Spec) -> BufferLayout:
-        """The layout for the columns of a new buffer. Raises `SpecError` for columns that it cannot hold."""
+        """The layout for the columns of a new buffer."""
         for path, given in spec.fields.items():
             if given.ragged and given.shape:
                 raise SpecError(f"expected ragged rows of one dimension, got {given.shape} - at {path}")
@@ -162,10 +163,7 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def paths_of(keys: Iterable[str], names: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The column of each key below `data`, by `names` or the table `NAMES`; others are observations.
-
-    Raises `ArgumentError` for `names` of missing keys.
-    """
+    """The column of each key below `data`, by `names` or the table `NAMES`; others are observations."""
     listed, given = list(keys), dict(names or {})
     if wrong := [key for key in given if key not in listed]:
         raise ArgumentError(f"no key {wrong[0]!r} in the buffer{suggestion(wrong[0], listed)}; there are {listed}")
@@ -276,7 +274,7 @@ def _unused(name: str, array: ZarrArray, steps: int, episodes: int, *, is_used: 
 
 
 def _mark(group: ZarrGroup) -> tuple[Spec | None, Mapping[str, str]]:
-    """The columns that the attribute of the group names, and their keys. Raises `FormatError`."""
+    """The columns that the attribute of the group names, and their keys."""
     mark: Any = group.attributes.get(MARK)
     if not is_dict(mark) or mark.get("version") != VERSION:
         return None, {}

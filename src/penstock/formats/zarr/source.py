@@ -14,7 +14,8 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.cache import Cache
-from penstock.containers.zarr import CACHE_BYTES, ZarrArray, ZarrGroup
+from penstock.containers.zarr.array import ZarrArray
+from penstock.containers.zarr.group import CACHE_BYTES, ZarrGroup
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Ragged, offsets_of
@@ -88,7 +89,7 @@ class ZarrSource(StateSource[SourceState]):
         return None if self._entries is None else int(self._entries.value_offsets[-1])
 
     def _used(self, name: str, rows: int) -> ZarrArray:
-        """An array of which `rows` rows are used. Raises `FormatError` if there are fewer."""
+        """An array of which `rows` rows are used."""
         array, path = self.array(name), self.group.store.name
         if len(array) < rows:
             raise FormatError(f"expected {rows} rows, as {ENDS} says, got {len(array)}", path=path, where=name)
@@ -180,7 +181,7 @@ class ZarrSource(StateSource[SourceState]):
 
 
 def _shown(array: ZarrArray, path: object, rows: int | None = None) -> None:
-    """Decode a row of an array that claims to be large. Raises `FormatError` if neither end of it is stored."""
+    """Decode a row of an array that claims to be large."""
     n = len(array) if rows is None else rows
     for row in (n - 1, 0):
         if array.is_stored(row):
@@ -281,7 +282,7 @@ def gather(rows: ZarrArray, start: IntArray, length: IntArray, destination: IntA
 
 
 def ends_in(rows: ZarrArray, count: int, most: int, where: str, path: object) -> IntArray:
-    """`[count + 1]` int64 offsets from the first `count` ends, which rise up to `most`. Raises `FormatError`."""
+    """`[count + 1]` int64 offsets from the first `count` ends, which rise up to `most`."""
     if len(rows.shape) != 1 or rows.dtype.kind not in "iu":
         raise FormatError(f"expected [n] whole numbers, got {rows.dtype}{list(rows.shape)}", path=path, where=where)
     ends = rows[:count].astype(np.int64)

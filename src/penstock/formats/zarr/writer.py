@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.zarr import (
+from penstock.containers.zarr.codecs import JPEGXL, is_jpegxl_image
+from penstock.containers.zarr.group import ZarrGroup
+from penstock.containers.zarr.writing import (
     ArrayWriter,
-    ZarrGroup,
     close_arrays,
     compressor_of,
     create_group,
     new_array,
     write_attributes,
 )
-from penstock.containers.zarr.codecs import JPEGXL, is_jpegxl_image
 from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
@@ -36,7 +36,7 @@ from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, SpecError
 from penstock.files import atomic_path, open_locked, write_atomic
 from penstock.formats.base.metadata import json_line, plain_metadata
-from penstock.formats.base.writer import PartStart, PartWriter
+from penstock.formats.base.writer import LockedWriter, PartStart, check_columns
 from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, KEYS, MARK, META, PART, BufferLayout
 from penstock.formats.zarr.source import ZarrSource
 
@@ -47,7 +47,7 @@ _COMMIT_BYTES = 64 << 20  # of rows that `write_all` appends before they are com
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # equal folders make equal files
 
 
-class ZarrWriter(PartWriter):
+class ZarrWriter(LockedWriter):
     """Appends episodes to the replay buffer in a folder. One writer at a time.
 
     An episode is saved when `write` returns. `write_all` commits every 64 MB, which saves compressing the last chunk of
@@ -58,13 +58,8 @@ class ZarrWriter(PartWriter):
         self.path = Path(path)
         if not (self.path / META).is_dir():
             raise FormatError("expected a folder to append to; unpack a ZIP archive first", path=self.path)
-        self._lock = open_locked(self.path / META, os.O_RDONLY, name=self.path)
         self._arrays: dict[str, ArrayWriter] = {}
-        try:
-            self._resume()
-        except BaseException:
-            os.close(self._lock)
-            raise
+        super().__init__(open_locked(self.path / META, os.O_RDONLY, name=self.path))
 
     def _resume(self) -> None:
         """A writer for each array, behind the rows of complete episodes. Longer arrays are cut to these."""
@@ -166,17 +161,12 @@ class ZarrWriter(PartWriter):
         return len(self._arrays[ENDS])
 
     def write(self, episode: Episode) -> int:
-        """Save one episode; return its number in the buffer.
-
-        Raises `SpecError` for other columns, `DataError` for metadata that JSON has no place for, `OSError` if the disk
-        is full; the buffer is then as it was.
-        """
+        """Save one episode; return its number in the buffer."""
         return self.write_all([episode])[0]
 
     def write_all(self, episodes: Iterable[Episode]) -> list[int]:
         """Save several, with a commit every 64 MB; one that is refused takes those since the last commit with it."""
-        if self._lock < 0:
-            raise DataError("expected an open writer, got one that was closed; open the buffer for appending again")
+        self._check_open()
         before = {name: len(array) for name, array in self._arrays.items()}
         steps = self._steps
         numbers: list[int] = []
@@ -200,8 +190,7 @@ class ZarrWriter(PartWriter):
 
     def _append(self, episode: Episode) -> int:
         """Append the rows of an episode; return how many bytes they have."""
-        if episode.spec is not self.spec and dict(episode.spec.fields) != dict(self.spec.fields):
-            raise SpecError(f"expected the columns {dict(self.spec.fields)}, got {dict(episode.spec.fields)}")
+        check_columns(episode, self.spec)
         text = json_line(episode.metadata)
         size = 0
         for path, stored in self._layout.columns.items():
@@ -239,22 +228,16 @@ class ZarrWriter(PartWriter):
         return {name: len(array) for name, array in self._arrays.items()}
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace attributes of the group. Raises `DataError` for what JSON has no place for."""
+        """Add or replace attributes of the group."""
         if MARK in metadata:
             raise DataError(f"expected another name than {MARK!r}, which says how columns are stored")
         attributes = {**self._attributes, **plain_metadata(metadata)}
         write_attributes(self.path, attributes)
         self._attributes = attributes
 
-    def close(self) -> None:
-        """Flush to the disk itself. Closing twice is fine."""
-        if self._lock < 0:
-            return
-        try:
-            close_arrays(self._arrays.values(), self.path)
-        finally:
-            os.close(self._lock)
-            self._lock = -1
+    @override
+    def _finish(self) -> None:
+        close_arrays(self._arrays.values(), self.path)
 
 
 def _create(
@@ -266,7 +249,7 @@ def _create(
     compressor: Mapping[str, Any] | None = None,
     chunk_rows: int | None = None,
 ) -> None:
-    """Create an empty array below `root`. Raises `SpecError` for a dtype that Zarr cannot store."""
+    """Create an empty array below `root`."""
     row_bytes = max(dtype.itemsize * math.prod(row_shape), 1)
     size = chunk_rows or min(max(_CHUNK_BYTES // row_bytes, 1), _CHUNK_ROWS)
     try:

@@ -145,7 +145,7 @@ def _compare_sizes(folder: Path, sizes: Mapping[str, int]) -> None:
 
 
 def archives_at(located: LocatedData, out: object) -> list[Path]:
-    """Return the tar shards at a location. Raises `FormatError` for other data."""
+    """Return the tar shards at a location."""
     if located.format != "webdataset":
         hint = f"write it as shards with: penstock convert {located} {out} --format webdataset"
         raise FormatError(f"expected tar shards, got a dataset of {located.format}; {hint}", path=located)

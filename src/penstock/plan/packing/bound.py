@@ -12,9 +12,8 @@ from penstock.errors import PlanError
 def lower_bound(lengths: npt.ArrayLike, capacity: int | tuple[int, ...]) -> int:
     """No way of packing `lengths` needs fewer packs: the bound L2; for several axes, the greatest of theirs.
 
-    Arguments: `lengths`, `[n]` or `[n, A]` integers of 0 to `capacity`; `capacity` of each axis. Raises `PlanError`
-    where a length is outside. Cost: a sort. Source: Martello and Toth, "Lower bounds and reduction procedures for the
-    bin packing problem" (1990).
+    Arguments: `lengths`, `[n]` or `[n, A]` integers of 0 to `capacity`; `capacity` of each axis. Cost: a sort. Source:
+    Martello and Toth, "Lower bounds and reduction procedures for the bin packing problem" (1990).
     """
     limits = np.atleast_1d(np.asarray(capacity, np.int64))
     rows = np.asarray(lengths)

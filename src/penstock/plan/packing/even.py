@@ -53,7 +53,7 @@ class EvenIndex:
         return packs
 
     def pieces(self, packs: IntArray, epoch: IntArray | int) -> PackPieces:
-        """Contents of packs `[n]` of epochs `[n]`. Raises `PlanError` for packs out of range."""
+        """Contents of packs `[n]` of epochs `[n]`."""
         pack = np.asarray(packs, np.int64)
         if len(pack) and not (pack.min() >= 0 and pack.max() < len(self)):
             raise PlanError(f"expected packs of 0 to {len(self) - 1}, got {pack.min()} to {pack.max()}")

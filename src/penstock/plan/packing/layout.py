@@ -81,15 +81,14 @@ class WindowLayout:
         return counts if histogram(raw, *runs, counts) else None
 
     def lengths_of(self, item: IntArray) -> IntArray:
-        """`[m, A]` the lengths of `[m]` items. Raises `PlanError` for lengths that cannot be."""
+        """`[m, A]` the lengths of `[m]` items."""
         if self._plain is not None and len(self._rule.capacity) == 1:
             return self._plain[item].astype(np.int64, copy=False)[:, None]
         raw = self._lengths(item) if callable(self._lengths) else self._lengths[item]
         return self._columns(np.asarray(raw), len(item))
 
     def lengths_in(self, w: int) -> IntArray:
-        """`[m, A]` the lengths in window `w`, good until this thread asks for others. Raises `PlanError` for lengths
-        that cannot be."""
+        """`[m, A]` the lengths in window `w`, good until this thread asks for others."""
         start, size = self.runs(w)
         plain = self._plain
         rows = self.lengths_of(ranges(start, size)) if plain is None else self._gathered(plain, start, size)

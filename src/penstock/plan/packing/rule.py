@@ -44,8 +44,6 @@ class Rule:
 
     `align`: each sequence starts at a multiple of it, on every axis. `max_sequences` limits those in a pack. Items
     without rows on any axis are left out of all packs; `PackReport.empty` counts them.
-
-    Raises `PlanError` for values outside these, or that the method does not use.
     """
 
     capacity: tuple[int, ...]

@@ -27,7 +27,7 @@ def to_bytes(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> bytes
 
 
 def from_bytes(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-    """Header and arrays again. Raises `FormatError` for anything that `to_bytes` does not give."""
+    """Header and arrays again."""
     end = data.find(b"\n", len(_MAGIC))
     if not data.startswith(_MAGIC) or end < 0:
         raise FormatError(f"expected a saved plan, which begins with {_MAGIC!r}, got {data[:20]!r}")

@@ -18,13 +18,12 @@ from penstock.cli.fitted import Fitted
 from penstock.cli.show import Json, print_json
 from penstock.errors import DataError
 from penstock.files import write_atomic
-from penstock.flow.look import LookWindow
 from penstock_chess.lczero import DataLoader, DataLoaderConfig, load_config
 from penstock_chess.live import chess_pipeline
 from penstock_chess.rescore import Rescorer
 from penstock_live.endpoint import MetricsEndpoint
 from penstock_live.pipeline import LivePipeline
-from penstock_live.stage_table import as_json, table
+from penstock_live.stage_table import LookWindow, as_json, table
 
 SHOWN = 1.0  # seconds between two updates of the table
 LOOK = 0.1  # seconds between two counts of new games
@@ -139,7 +138,7 @@ def _pipeline(
     set_options: Mapping[str, Any],
     run: Mapping[str, Any],
 ) -> LivePipeline:
-    """Build the pipeline. Raises `DataError` for options that exclude each other."""
+    """Build the pipeline."""
     if config is None:
         if directory is None or output is not None:
             raise DataError("expected a folder of games, or --config (and only then --output)")
@@ -157,7 +156,7 @@ def _pipeline(
 
 
 def _limit(text: str) -> int | float | None:
-    """Parse a number of games, a fraction of them, or None. Raises `DataError`."""
+    """Parse a number of games, a fraction of them, or None."""
     if text == "none":
         return None
     try:

@@ -33,7 +33,7 @@ _Q_ST, _D_ST = (8352 - TAIL) // 4, (8356 - TAIL) // 4
 
 
 def _values_of(small: ByteArray, first: int) -> Float32Array:
-    """The rows as float32. Raises `ValueError` for rows that have no small fields at `first`."""
+    """The rows as float32."""
     flags = small.flags
     fits = small.dtype == np.uint8 and small.ndim == 2 and 0 <= first <= small.shape[1] - SMALL and not first % 4
     if not fits or not flags.c_contiguous or not flags.writeable or small.ctypes.data % 4:

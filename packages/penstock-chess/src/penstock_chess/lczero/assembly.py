@@ -61,7 +61,7 @@ class Assembly:
         self._splitters: dict[str, ChunkSourceSplitter] = {}
 
     def pipelines(self, branches: Sequence[Branch]) -> dict[str, LivePipeline]:
-        """Return the pipeline of each branch. Raises `PlanError` for impossible settings."""
+        """Return the pipeline of each branch."""
         if self._journal is not None:
             self._journal.mkdir(parents=True, exist_ok=True)
         for feed in (feed for branch in branches for feed in branch.feeds):
@@ -186,7 +186,7 @@ def _of_chunks(feed: Feed) -> list[StageOptions]:
 def _overflow(branch: Branch) -> Overflow:
     """Return the overflow policy of the output. If a queue after the pool drops, the output drops.
 
-    Queues before a pool never fill. Raises `PlanError` for two queues that drop differently.
+    Queues before a pool never fill.
     """
     queues = [branch.tensors.output]
     queues += [stage.output for stage in (branch.sampler, branch.join) if stage is not None]

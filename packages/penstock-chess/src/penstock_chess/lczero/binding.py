@@ -67,10 +67,7 @@ def _message(name: str, given: Any, where: str) -> Any:
 
 
 def bind(message: type[M], given: object, where: str = "the configuration") -> M:
-    """Return a `message` (a dataclass of `config`) from any input that `load_config` accepts.
-
-    Raises `DataError` and `FormatError` as that does.
-    """
+    """Return a `message` (a dataclass of `config`) from any input that `load_config` accepts."""
     if isinstance(given, message):
         return given
     entries: dict[str, list[tuple[object, str]]] = {}

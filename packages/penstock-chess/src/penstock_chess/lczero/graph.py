@@ -68,11 +68,7 @@ class Branch:
 
 
 class Graph:
-    """Stages of one or several configurations; stages that do not fit are an error when they are added.
-
-    Raises `PlanError` for a stage without a name or with one that is taken, without options of exactly one kind, for an
-    input that no stage gives or that is of another type, and for outputs that are not tensors or have one alias.
-    """
+    """Stages of one or several configurations; stages that do not fit are an error when they are added."""
 
     def __init__(self, config: DataLoaderConfig) -> None:
         self._stages: dict[str, StageConfig] = {}
@@ -90,7 +86,7 @@ class Graph:
         return {name: _queues(stage) for name, stage in self._stages.items()}
 
     def add(self, config: DataLoaderConfig) -> None:
-        """Append stages and outputs of another configuration. Raises `PlanError` as the constructor does."""
+        """Append stages and outputs of another configuration."""
         stages, outputs = dict(self._stages), dict(self._outputs)
         for stage in config.stage:
             _check_stage(stage, stages)
@@ -108,11 +104,7 @@ class Graph:
         self._stages, self._outputs = stages, outputs
 
     def branches(self) -> tuple[Branch, ...]:
-        """Return the branch of stages that leads to each output.
-
-        Raises `PlanError` without outputs, for a stage that leads to no output, for several stages that read the same
-        output (they would take each other's share), and for unsupported orders of stages.
-        """
+        """Return the branch of stages that leads to each output."""
         if not self._outputs:
             raise PlanError('expected at least one output, got none; add output: "NAME" of a tensor_generator')
         used: dict[str, str] = {}

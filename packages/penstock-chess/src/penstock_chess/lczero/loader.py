@@ -100,11 +100,7 @@ class DataLoader(Iterator[Batch]):
             pipeline.stop()
 
     def get_next(self, alias: str = "", timeout: float | None = None) -> Batch:
-        """Return the next batch of an output.
-
-        Raises `PlanError` for an unknown alias, `StopIteration` at the end of finite data, `TimeoutError`, `DataError`
-        if no chunk can be used, and `QueueClosed`, a `RuntimeError`, after `stop`.
-        """
+        """Return the next batch of an output."""
         pipeline = self._pipeline(alias)
         self._watch()
         return tuple(pipeline.get_next(self._timeout if timeout is None else timeout).values())
@@ -182,7 +178,7 @@ class DataLoader(Iterator[Batch]):
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state, before the start. Raises `StateError` for a state of another configuration."""
+        """Resume from a state, before the start."""
         outputs = state.get("outputs")
         if state.get("version") != VERSION or not is_mapping(outputs) or set(outputs) != set(self.pipelines):
             raise StateError(

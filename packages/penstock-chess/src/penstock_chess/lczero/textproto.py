@@ -54,7 +54,7 @@ class _Token:
 def parse(text: str) -> tuple[Entry, ...]:
     """Return the fields of a message in the text format, in their order; `name: [a, b]` counts as two.
 
-    Cost: one pass. Raises `FormatError` with the line for what is not of the format.
+    Cost: one pass.
     """
     return _Parser([*_tokens(text)]).message("", 0)
 

@@ -54,7 +54,7 @@ class Picture:
 
 
 def road_of(semantic_map: Path | None, meta: Path | None) -> MapAPI | None:
-    """Load the map. Raises `DataError` for one file without the other."""
+    """Load the map."""
     if semantic_map is None and meta is None:
         return None
     if semantic_map is None or meta is None:

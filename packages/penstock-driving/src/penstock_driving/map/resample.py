@@ -14,8 +14,7 @@ Points = FloatArray
 def resampled(lines: Ragged, steps: int) -> Points:
     """`[n, steps, 3]`: each of `n` lines at `steps` even distances, both ends included.
 
-    Lines of equal length are done at once. Raises `DataError` for fewer than 2 steps. Cost: a few passes over
-    `n * steps` points.
+    Lines of equal length are done at once. Cost: a few passes over `n * steps` points.
     """
     if steps < 2:
         raise DataError(f"expected at least 2 points a line, got {steps}")
@@ -51,10 +50,7 @@ def interpolated(xyz: AnyArray, walked: Points, wanted: Points) -> Points:
 
 
 def every_metres(xyz: Points, step: float) -> Points:
-    """`[k, 3]`: one line `[points, 3]` every `step` metres, from its first point to before its end.
-
-    Raises `DataError` for a step that is not above 0.
-    """
+    """`[k, 3]`: one line `[points, 3]` every `step` metres, from its first point to before its end."""
     if not step > 0:
         raise DataError(f"expected a step above 0 metres, got {step}")
     walked = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(xyz, axis=0), axis=-1))])

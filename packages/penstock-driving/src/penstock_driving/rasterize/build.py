@@ -86,11 +86,7 @@ def build_rasterizer(
 
 
 def rasterizer_of(cfg: Mapping[str, Any]) -> Rasterizer | None:
-    """Return the rasterizer of `raster_params.map_type` if it needs no files, None if there is no `map_type`.
-
-    Raises `MapTypeError` for an unknown `map_type`, and `DataError` for one that needs files, whose folder a
-    configuration does not name.
-    """
+    """Return the rasterizer of `raster_params.map_type` if it needs no files, None if there is no `map_type`."""
     raster = cfg.get("raster_params")
     map_type = raster.get("map_type") if is_mapping(raster) else None
     if map_type is None:
@@ -158,7 +154,7 @@ def _satellite(
 
 
 def _entry(cfg: Mapping[str, Any], section: str, name: str) -> Any:
-    """An entry of the configuration. Raises `DataError`, naming it, where it is missing."""
+    """An entry of the configuration."""
     if section not in cfg or name not in cfg[section]:
         there = ", ".join(cfg.get(section, cfg)) or "nothing"
         raise DataError(f"expected {section}.{name} in the configuration, got {there}")

@@ -180,7 +180,7 @@ def _weights(between: Float32Array) -> Int32Array:
 def read_image(path: str | Path) -> Planes:
     """An aerial image `[rows, columns, 3]` uint8, RGB: a picture, or such an array as `.npy`, which stays in its file.
 
-    A mapped array allocates no memory, and processes share it. Raises `FormatError` for what cannot be read.
+    A mapped array allocates no memory, and processes share it.
     """
     if Path(path).suffix == ".npy":
         return map_array(Path(path))

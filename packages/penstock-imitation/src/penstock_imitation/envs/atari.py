@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.containers.pickle import ColorSpace
 from penstock.core.spaces import Discrete, Space
-from penstock.envs.benchmark import Benchmark, Context
-from penstock.envs.config import EnvConfig
-from penstock.envs.factory import Factory, image_space
 from penstock.errors import DataError, closest
+from penstock_imitation.envs.benchmark import Benchmark, Context
+from penstock_imitation.envs.config import EnvConfig
+from penstock_imitation.envs.factory import Factory, image_space
 from penstock_imitation.envs.presence import demand
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Atari(Benchmark):
         return tuple(_GAMES)
 
     def spaces(self, config: EnvConfig) -> tuple[Space, Space]:
-        """Four gray images, and the buttons that mean something in the game. Raises `DataError` for an unknown id."""
+        """Four gray images, and the buttons that mean something in the game."""
         return image_space(STACK, SIZE, SIZE), Discrete(ACTIONS[_game(config.task_name)])
 
     def color_space(self, config: EnvConfig) -> ColorSpace:

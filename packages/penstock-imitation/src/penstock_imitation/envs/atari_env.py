@@ -8,11 +8,11 @@ import gymnasium
 import numpy as np
 
 from penstock.core.arrays import ImageArray
-from penstock.envs.area import gray, shrink
-from penstock.envs.config import EnvConfig
-from penstock.envs.wrappers import FrameStack
 from penstock.errors import DataError, require
+from penstock_imitation.envs.area import gray, shrink
 from penstock_imitation.envs.atari import SIZE, STACK
+from penstock_imitation.envs.config import EnvConfig
+from penstock_imitation.envs.wrappers import FrameStack
 
 Played = tuple[float, bool, bool, dict[str, Any]]  # reward, terminated, truncated, info
 
@@ -26,7 +26,7 @@ class AtariEnv(gymnasium.Env[ImageArray, Any]):
     """One game, a frame `[1, 84, 84]` an observation; it behaves as Stable-Baselines3's `AtariWrapper`.
 
     The emulator draws only the two frames of a step that are looked at. One difference: a seed begins a new game even
-    where a life was lost. Raises `MissingExtraError` without ale-py.
+    where a life was lost.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
@@ -60,7 +60,7 @@ class AtariEnv(gymnasium.Env[ImageArray, Any]):
         return self._small(picture), info
 
     def step(self, action: Any) -> tuple[ImageArray, float, bool, bool, dict[str, Any]]:
-        """Four frames with one action. Raises `DataError` for an action that the game does not have."""
+        """Four frames with one action."""
         if not self.action_space.contains(action):
             raise DataError(f"expected an action in {self.action_space}, got {action!r}")
         reward, terminated, truncated, info = self._live(int(action))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from penstock.core.spaces import Box, Space
-from penstock.envs.benchmark import Benchmark, Context
-from penstock.envs.config import EnvConfig
-from penstock.envs.factory import Factory, image_space
 from penstock.errors import DataError, suggestion
+from penstock_imitation.envs.benchmark import Benchmark, Context
+from penstock_imitation.envs.config import EnvConfig
+from penstock_imitation.envs.factory import Factory, image_space
 from penstock_imitation.envs.presence import demand
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class DmControl(Benchmark):
         return tuple(_TASKS)
 
     def spaces(self, config: EnvConfig) -> tuple[Space, Space]:
-        """Images, and a number from -1 to 1 for each actuator. Raises `DataError` for an unknown task."""
+        """Images, and a number from -1 to 1 for each actuator."""
         ones = np.ones(_ACTUATORS[suite_task(config.task_name)], np.float32)
         return image_space(3 * config.dm_control_frame_stack, SIZE, SIZE), Box(-ones, ones, ones.dtype)
 
@@ -77,7 +77,7 @@ class DmControl(Benchmark):
 
 
 def suite_task(name: str) -> tuple[str, str]:
-    """Domain and task of a name, as the suite writes them. Raises `DataError` for an unknown one."""
+    """Domain and task of a name, as the suite writes them."""
     if name not in _TASKS:
         known = ", ".join(_TASKS)
         raise DataError(

@@ -10,10 +10,10 @@ import gymnasium
 import numpy as np
 
 from penstock.core.arrays import Float32Array, FloatArray, ImageArray
-from penstock.envs.config import EnvConfig
-from penstock.envs.wrappers import FrameStack
 from penstock.errors import DataError, require
+from penstock_imitation.envs.config import EnvConfig
 from penstock_imitation.envs.dm_control import SIZE, repeats, suite_task
+from penstock_imitation.envs.wrappers import FrameStack
 
 Action = Float32Array
 
@@ -25,7 +25,7 @@ class DmControlEnv(gymnasium.Env[ImageArray, Action]):
 
     Without a display, MuJoCo draws by EGL: where the environment variable `MUJOCO_GL` is not set, it is set to `egl` in
     the process that builds. A reset with a seed loads the task again (about 0.1 s), because some tasks draw their
-    bodies at random. Raises `DataError` for an unknown task, `MissingExtraError` without dm_control.
+    bodies at random.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
@@ -59,7 +59,7 @@ class DmControlEnv(gymnasium.Env[ImageArray, Action]):
         return self._picture(), {"internal_state": self._state(), "discount": 1.0}
 
     def step(self, action: Action) -> tuple[ImageArray, float, bool, bool, dict[str, Any]]:
-        """One action, repeated. Raises `DataError` for one of another shape or beyond -1 and 1, or without a reset."""
+        """One action, repeated."""
         if self._over:
             raise DataError("expected a reset before a step, no episode is under way")
         forces = np.asarray(action, np.float64)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from penstock.core.spaces import Dict, Discrete, Space
-from penstock.envs.benchmark import Benchmark, Context
-from penstock.envs.config import EnvConfig
-from penstock.envs.factory import Factory, image_space
 from penstock.errors import DataError, suggestion
+from penstock_imitation.envs.benchmark import Benchmark, Context
+from penstock_imitation.envs.config import EnvConfig
+from penstock_imitation.envs.factory import Factory, image_space
 from penstock_imitation.envs.presence import demand
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Magical(Benchmark):
         return tuple(_TASKS)
 
     def spaces(self, config: EnvConfig) -> tuple[Space, Space]:
-        """The preprocessor's observations, and 18 actions. Raises `DataError` for an unknown task or preprocessor."""
+        """The preprocessor's observations, and 18 actions."""
         full_name(config.task_name)
         wanted = preproc(config.magical_preproc)
         size = SMALL if wanted.small else NATIVE
@@ -97,7 +97,7 @@ class Magical(Benchmark):
 
 
 def full_name(task: str) -> str:
-    """The name that MAGICAL knows a task by. Raises `DataError` for an unknown one."""
+    """The name that MAGICAL knows a task by."""
     if task not in _TASKS:
         raise DataError(
             f"unknown task {task!r} of the benchmark 'magical'{suggestion(task, _TASKS)}; expected one of "
@@ -107,7 +107,7 @@ def full_name(task: str) -> str:
 
 
 def preproc(name: str | None) -> Preproc:
-    """The preprocessor of that name. Raises `DataError` for an unknown one."""
+    """The preprocessor of that name."""
     if name not in PREPROCS:
         known = [known for known in PREPROCS if known is not None]
         raise DataError(

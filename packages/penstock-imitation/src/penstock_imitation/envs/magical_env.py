@@ -10,9 +10,9 @@ import numpy as np
 
 from penstock.core.arrays import ImageArray
 from penstock.core.spaces import Box, Dict, Space
-from penstock.envs.area import box_mean
-from penstock.envs.config import EnvConfig
 from penstock.errors import DataError
+from penstock_imitation.envs.area import box_mean
+from penstock_imitation.envs.config import EnvConfig
 from penstock_imitation.envs.magical import ACTIONS, NATIVE, SMALL, Magical, full_name, preproc
 from penstock_imitation.envs.magical_shim import context_kept, load
 
@@ -23,8 +23,7 @@ class MagicalEnv(gymnasium.Env[Observation, Any]):
     """One task, preprocessed: each picture is made small once. Equals MAGICAL's own wrappers bit for bit.
 
     Both views are drawn even where one is asked for, because drawing one changes some pixels of the next. A seed
-    decides the layout of the variants that have a random one. Raises `DataError` for an unknown task or preprocessor,
-    `MissingExtraError` without MAGICAL.
+    decides the layout of the variants that have a random one.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
@@ -58,7 +57,7 @@ class MagicalEnv(gymnasium.Env[Observation, Any]):
         return self._observation(), {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """An eighth of a second. Raises `DataError` for an unknown action."""
+        """An eighth of a second."""
         if not self.action_space.contains(action):
             raise DataError(f"expected an action in {self.action_space}, got {action!r}")
         with context_kept():

@@ -20,8 +20,7 @@ _EXTRA = "magical"
 def load() -> Any:
     """The old `gym`, with MAGICAL's environments registered in it; pyglet draws without a display.
 
-    Names that Python has dropped exist while the libraries are imported, and are removed afterwards. Raises
-    `MissingExtraError` if one of the libraries is missing.
+    Names that Python has dropped exist while the libraries are imported, and are removed afterwards.
     """
     with _as_of_2020():
         if sys.platform == "linux" and "pyglet.window" not in sys.modules:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from penstock.core.spaces import Box, Space
-from penstock.envs.benchmark import Benchmark, Context
-from penstock.envs.config import EnvConfig
-from penstock.envs.factory import Factory, image_space
 from penstock.errors import DataError, suggestion
+from penstock_imitation.envs.benchmark import Benchmark, Context
+from penstock_imitation.envs.config import EnvConfig
+from penstock_imitation.envs.factory import Factory, image_space
 from penstock_imitation.envs.presence import demand
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Minecraft(Benchmark):
         return TASKS
 
     def spaces(self, config: EnvConfig) -> tuple[Space, Space]:
-        """An image, and a vector. Raises `DataError` for an unknown task."""
+        """An image, and a vector."""
         full_name(config.task_name)
         bound = np.full(CODE, BOUND, np.float32)
         return image_space(3, SIZE, SIZE), Box(-bound, bound, bound.dtype)
@@ -58,7 +58,7 @@ class Minecraft(Benchmark):
 
 
 def full_name(task: str) -> str:
-    """The id that MineRL knows a task by. Raises `DataError` for an unknown one."""
+    """The id that MineRL knows a task by."""
     if task not in TASKS:
         raise DataError(
             f"unknown task {task!r} of the benchmark 'minecraft'{suggestion(task, TASKS)}; there are {', '.join(TASKS)}"

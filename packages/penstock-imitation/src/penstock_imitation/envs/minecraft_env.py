@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 
 from penstock.core.arrays import ImageArray
-from penstock.envs.config import EnvConfig
 from penstock.errors import DataError
+from penstock_imitation.envs.config import EnvConfig
 from penstock_imitation.envs.minecraft import BOUND, CODE, SIZE, full_name
 
 
@@ -40,7 +40,7 @@ class MinecraftEnv(gymnasium.Env[ImageArray, Any]):
         return self._picture(), {}
 
     def step(self, action: Any) -> tuple[ImageArray, float, bool, bool, dict[str, Any]]:
-        """One tick of the game. Raises `DataError` for a vector of another shape or beyond the bounds."""
+        """One tick of the game."""
         vector = np.asarray(action, np.float32)
         if not self.action_space.contains(vector):
             raise DataError(f"expected {CODE} numbers from -{BOUND} to {BOUND} as an action, got {action!r}")

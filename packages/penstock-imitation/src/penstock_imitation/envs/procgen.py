@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.core.spaces import Discrete, Space
-from penstock.envs.benchmark import Benchmark, Context
-from penstock.envs.config import EnvConfig
-from penstock.envs.factory import Factory, image_space
 from penstock.errors import DataError, suggestion
+from penstock_imitation.envs.benchmark import Benchmark, Context
+from penstock_imitation.envs.config import EnvConfig
+from penstock_imitation.envs.factory import Factory, image_space
 from penstock_imitation.envs.presence import demand
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Procgen(Benchmark):
         return TASKS
 
     def spaces(self, config: EnvConfig) -> tuple[Space, Space]:
-        """Images, and 15 actions. Raises `DataError` for an unknown game."""
+        """Images, and 15 actions."""
         _check(config.task_name)
         return image_space(3 * config.procgen_frame_stack, SIZE, SIZE), Discrete(ACTIONS)
 

@@ -8,17 +8,17 @@ import gymnasium
 import numpy as np
 
 from penstock.core.arrays import ImageArray
-from penstock.envs.config import EnvConfig
-from penstock.envs.wrappers import FrameStack
 from penstock.errors import DataError, require
+from penstock_imitation.envs.config import EnvConfig
 from penstock_imitation.envs.procgen import ACTIONS, SIZE
+from penstock_imitation.envs.wrappers import FrameStack
 
 
 class ProcgenEnv(gymnasium.Env[ImageArray, Any]):
     """One game, a frame `[3, 64, 64]` an observation: procgen's vector of games, of length one.
 
     A reset with a seed, or in mid-episode, makes the game again, because procgen takes its seed there and has no other
-    way to leave an episode. Raises `MissingExtraError` without the package procgen.
+    way to leave an episode.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012 (Gymnasium's type)
@@ -48,7 +48,7 @@ class ProcgenEnv(gymnasium.Env[ImageArray, Any]):
         return self._frame.copy(), {}
 
     def step(self, action: Any) -> tuple[ImageArray, float, bool, bool, dict[str, Any]]:
-        """One step. Raises `DataError` for an unknown action, or without a reset."""
+        """One step."""
         if not self.action_space.contains(action):
             raise DataError(f"expected an action in {self.action_space}, got {action!r}")
         if self._game is None:

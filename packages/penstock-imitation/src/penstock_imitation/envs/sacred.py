@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.envs.config import PARTS
 from penstock.errors import MissingExtraError, require
+from penstock_imitation.envs.config import PARTS
 
 if TYPE_CHECKING:
     from sacred import Ingredient  # pyright: ignore[reportMissingTypeStubs]
@@ -16,8 +16,6 @@ def ingredients() -> tuple[Ingredient, Ingredient, Ingredient]:
 
     Hand them to `Experiment(..., ingredients=[...])`. A captured function gets a plain mapping:
     `EnvConfig.from_mapping(_config["env_cfg"])` checks it and makes the dataclass of it.
-
-    Raises `MissingExtraError` if Sacred cannot be imported; it needs `pkg_resources`, which setuptools has up to 81.
 
         env_cfg, venv_opts, env_data = ingredients()
         experiment = Experiment("train", ingredients=[env_cfg, venv_opts, env_data])

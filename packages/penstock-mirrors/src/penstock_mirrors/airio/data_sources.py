@@ -38,7 +38,7 @@ class _Splits(ABC):
         self.splits = frozenset(splits)
 
     def get_data_source(self, split: str) -> Any:
-        """Return the examples of a split. Raises `PlanError` for an unknown split."""
+        """Return the examples of a split."""
         if split not in self.splits:
             raise PlanError(f"expected a split among {sorted(self.splits)}, got {split!r}")
         return self._of(split)
@@ -83,8 +83,6 @@ class JsonDataSource(_Splits):
 
     `split_to_filepattern` has a path, pattern or URL for each split, or several, as `penstock.open` takes them. All
     text stays in memory.
-
-    Raises `FormatError` for a file in another format, `PlanError` for a pattern that matches no file, `RemoteError`.
     """
 
     def __init__(self, split_to_filepattern: Mapping[str, str | Iterable[str]]) -> None:

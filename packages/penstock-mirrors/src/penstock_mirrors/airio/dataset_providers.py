@@ -131,8 +131,6 @@ class Mixture(DatasetProviderBase):
     tasks too. An epoch ends where a task would start over.
 
     See `penstock.data.mix` for `stop` and `unit`; `label` names a column with the number of the leaf task.
-
-    Raises `PlanError` for proportions that are not above zero, and for a task that occurs twice.
     """
 
     def __init__(

@@ -62,8 +62,6 @@ class Chain:
         """Return the examples as a dataset of one-step episodes. 1-d features are ragged, unless they are as long as
         each other and their sequence length is `SKIP_FEATURE`; features of more axes, where their first axes differ or
         they have a sequence length of one number.
-
-        Raises `PlanError` if there is none, `SpecError` for examples that differ in their features.
         """
         if len(self) == 0:
             raise PlanError(f"expected examples in {name}, got none; check its source and its filters")

@@ -103,10 +103,7 @@ def get_t5x_prefix_lm_feature_converter_preprocessors(
 
 
 def make_autoregressive_inputs(tokens: Tokens, segment_ids: Tokens | None = None, bos_id: int = 0) -> Tokens:
-    """Shift tokens `[n, L, ...]` right by one, `bos_id` first; with `[n, L]` segment ids, first in every sequence.
-
-    Raises `SpecError` for segment ids that are no integers, or tokens with more axes than they have.
-    """
+    """Shift tokens `[n, L, ...]` right by one, `bos_id` first; with `[n, L]` segment ids, first in every sequence."""
     shifted = np.empty_like(tokens)
     shifted[:, :1] = bos_id
     shifted[:, 1:] = tokens[:, :-1]

@@ -95,7 +95,7 @@ class Flow:
 
     @property
     def dataset(self) -> MapDataset:
-        """The rows. Raises `PlanError` before there are any."""
+        """The rows."""
         if self.rows is None:
             raise PlanError(f"expected {self.name} as columns, got examples")
         return self.rows
@@ -209,11 +209,7 @@ def pad_id_of(following: Sequence[Preprocessor]) -> int:
 
 
 def only(sequences: MapDataset, args: AirIOInjectedRuntimeArgs, name: str) -> MapDataset:
-    """Return the features that have a sequence length.
-
-    Raises `PlanError` without sequence lengths, `SpecError` for a feature that examples lack, or that is ragged and not
-    to be packed.
-    """
+    """Return the features that have a sequence length."""
     wanted, plan = list(args.sequence_lengths or {}), sequences.plan
     if not args.limits:
         raise PlanError(f"expected a sequence length for what is packed in {name}, got {args.sequence_lengths}")

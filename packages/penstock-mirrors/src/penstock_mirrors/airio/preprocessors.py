@@ -87,8 +87,6 @@ def trim(columns: Any, runtime_args: AirIOInjectedRuntimeArgs) -> Any:
     """Cut every feature to its sequence length; one without, or with `SKIP_FEATURE`, stays.
 
     A number cuts the first axis, a list each axis. Takes `Columns`, or one example.
-
-    Raises `SpecError` for a list of another number of lengths than the feature has axes.
     """
     return _each_feature(columns, runtime_args, _trimmed)
 
@@ -99,8 +97,6 @@ def pad(columns: Any, runtime_args: AirIOInjectedRuntimeArgs, pad_id: int = 0) -
     with the `pad_id` of the `pad` that follows the packer; their segment ids and positions are 0 there.
 
     A number fills the first axis, a list each axis. Takes `Columns`, or one example.
-
-    Raises `SpecError` for a feature that is longer, or a list of another number of lengths than it has axes.
     """
     return _each_feature(columns, runtime_args, functools.partial(_filled, pad_id=pad_id))
 
@@ -110,8 +106,6 @@ def rekey(columns: Columns, key_map: Mapping[str, str | None] | None = None) -> 
     """Rename features: `key_map` maps each new name to the old name, or to None for empty text.
 
     Without a map, names stay.
-
-    Raises `SpecError` for a feature that does not exist.
     """
     if not key_map:
         return columns
@@ -127,7 +121,7 @@ def remove_features_not_in_sequence_lengths(columns: Columns, runtime_args: AirI
 
 
 def feature(columns: Columns, name: str) -> Any:
-    """Return one feature. Raises `SpecError` if the examples have no feature of that name."""
+    """Return one feature."""
     if name not in columns.flat:
         raise SpecError(f"expected a feature {name!r}, got examples with {list(columns)}")
     return columns.flat[name]

@@ -57,8 +57,7 @@ class AirIOInjectedRuntimeArgs:
 
     @property
     def limits(self) -> dict[str, int]:
-        """The features that have a length, with it. Raises `PlanError` for one that has a list of lengths, which can
-        be trimmed and padded, and neither packed nor converted."""
+        """The features that have a length, with it."""
         limited = {name: length for name, length in (self.sequence_lengths or {}).items() if length != SKIP_FEATURE}
         lists = {name: list(length) for name, length in limited.items() if not isinstance(length, int)}
         if lists:
@@ -66,7 +65,7 @@ class AirIOInjectedRuntimeArgs:
         return {name: length for name, length in limited.items() if isinstance(length, int)}
 
     def length(self, feature: str) -> int:
-        """Return the length of a feature. Raises `PlanError` if it has no length."""
+        """Return the length of a feature."""
         if feature not in self.limits:
             raise PlanError(
                 f"expected a sequence length for {feature!r}, got {dict(self.sequence_lengths or {})}; "
@@ -84,10 +83,7 @@ class ShardInfo:
 
 
 def injected(fn: Callable[..., Any], args: AirIOInjectedRuntimeArgs) -> Callable[..., Any]:
-    """Return the function with `args` bound to the annotated parameter, or unchanged without such a parameter.
-
-    Raises `PlanError` if several do.
-    """
+    """Return the function with `args` bound to the annotated parameter, or unchanged without such a parameter."""
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):  # some functions of C have no signature

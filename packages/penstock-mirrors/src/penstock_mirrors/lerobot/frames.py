@@ -35,7 +35,7 @@ def checked_frame(frame: Mapping[str, Any], features: Mapping[str, Feature]) -> 
 
 
 def _value(feature: Feature, value: Any) -> Any:
-    """Return a value as it is stored. Raises `ValueError` for another type, dtype or shape."""
+    """Return a value as it is stored."""
     if feature.dtype == "string":
         if not isinstance(value, str):
             raise ValueError(f"expected text, got {type(value).__name__}")

@@ -43,10 +43,7 @@ class RandomPolicy:
 
 
 def free_path(dataset_id: str) -> Path:
-    """Return the path of a new dataset. Nothing is created.
-
-    Raises `DataError` if the id is malformed or taken.
-    """
+    """Return the path of a new dataset. Nothing is created."""
     parse_dataset_id(dataset_id)
     path = get_dataset_path(dataset_id)
     if path.exists():
@@ -93,7 +90,7 @@ def dataset_metadata(
 
 
 def spec_of(env: EnvLike | None, name: str) -> EnvSpec | None:
-    """Return the spec of an environment or id, or the spec itself. Raises `SpecError` for anything else."""
+    """Return the spec of an environment or id, or the spec itself."""
     match env:
         case None:
             return None
@@ -133,8 +130,6 @@ def reference_scores(
 
     With an `expert_policy` the highest score is its mean return; a lowest that is missing is the mean return of random
     actions. Only then is the environment made.
-
-    Raises `DataError` if both are given, or there is no environment to measure in.
     """
     if expert_policy is not None and ref_max_score is not None:
         raise DataError("Can't pass a value for `expert_policy` and `ref_max_score` at the same time.")
@@ -157,10 +152,7 @@ def reference_scores(
 
 
 def average_return(env: gymnasium.Env[Any, Any], policy: Any, episodes: int) -> float:
-    """Return the mean undiscounted return of `policy` over `episodes`, of which the first is reset with the seed 123.
-
-    Raises `DataError` if `episodes` is not positive.
-    """
+    """Return the mean undiscounted return of `policy` over `episodes`, the first reset with the seed 123."""
     if episodes < 1:
         raise DataError(f"expected at least one episode to average over, got {episodes}")
     returns: list[float] = []

@@ -7,20 +7,18 @@ import warnings
 from typing import Any
 
 from penstock.errors import DataError, SpecError
-from penstock.formats.minari import ids, root
+from penstock.formats.minari import ids
+from penstock_mirrors.minari.storage import root
 from penstock_mirrors.minari.storage.datasets_root_dir import get_dataset_path
 from penstock_mirrors.minari.storage.remotes import get_cloud_storage
 
 NAMESPACE_REGEX: re.Pattern[str] = ids.NAMESPACE
-NAMESPACE_METADATA_FILENAME = root.NAMESPACE_FILE
+NAMESPACE_METADATA_FILENAME = ids.NAMESPACE_FILE
 namespace_hierarchy = ids.hierarchy
 
 
 def create_namespace(namespace: str, description: str | None = None, **kwargs: Any) -> None:
-    """Create a local namespace and its parents; `description` and `kwargs` are stored as its metadata.
-
-    Raises `DataError` if the name is malformed or the namespace exists.
-    """
+    """Create a local namespace and its parents; `description` and `kwargs` are stored as its metadata."""
     validate_namespace(namespace)
     if namespace in list_local_namespaces():
         raise DataError(f"Namespace '{namespace}' already exists. Change it with update_namespace_metadata.")
@@ -29,19 +27,19 @@ def create_namespace(namespace: str, description: str | None = None, **kwargs: A
 
 
 def update_namespace_metadata(namespace: str, description: str | None = None, **kwargs: Any) -> None:
-    """Replace the metadata of a local namespace. Raises `DataError` if it does not exist."""
+    """Replace the metadata of a local namespace."""
     _check_exists(namespace)
     root.write_namespace(namespace, {**kwargs, "description": description}, get_dataset_path())
 
 
 def get_namespace_metadata(namespace: str) -> dict[str, Any]:
-    """Return the metadata of a local namespace. Raises `DataError` if it does not exist."""
+    """Return the metadata of a local namespace."""
     _check_exists(namespace)
     return root.namespace_metadata(namespace, get_dataset_path())
 
 
 def delete_namespace(namespace: str) -> None:
-    """Delete an empty local namespace; warn if it does not exist. Raises `DataError` if it is not empty."""
+    """Delete an empty local namespace; warn if it does not exist."""
     validate_namespace(namespace)
     if namespace not in list_local_namespaces():
         warnings.warn(f"Namespace '{namespace}' does not exist.", stacklevel=2)
@@ -60,10 +58,7 @@ def list_remote_namespaces() -> list[str]:
 
 
 def download_namespace_metadata(namespace: str, overwrite: bool = False) -> None:
-    """Copy the metadata of a remote namespace here; without `overwrite`, warn and keep existing metadata.
-
-    Raises `DataError` if the hub has no such namespace.
-    """
+    """Copy the metadata of a remote namespace here; without `overwrite`, warn and keep existing metadata."""
     validate_namespace(namespace)
     if not overwrite and namespace in list_local_namespaces():
         warnings.warn(
@@ -78,10 +73,7 @@ def download_namespace_metadata(namespace: str, overwrite: bool = False) -> None
 
 
 def upload_namespace(namespace: str, token: str | None = None) -> None:
-    """Upload the metadata of a local namespace, and of its parents, to the remote hub; warn if it exists.
-
-    Raises `DataError` if there is no such local namespace.
-    """
+    """Upload the metadata of a local namespace, and of its parents, to the remote hub; warn if it exists."""
     _check_exists(namespace)
     cloud = get_cloud_storage(token=token)
     remote = set(cloud.list_namespaces())

@@ -25,8 +25,6 @@ class UnknownSpaceError(SpecError, NotImplementedError):
 def serialize_space(space: GymSpace, to_string: bool = True) -> dict[str, Any] | str:  # noqa: ARG001
     """Return a space as the standard's JSON text, or as a plain dict. `serialize_space.register(MySpace)`
     adds a space.
-
-    Raises `UnknownSpaceError`, a `NotImplementedError`, for a space that is not registered.
     """
     how = f"add one with @serialize_space.register({type(space).__name__})"
     raise UnknownSpaceError(f"No serialization method available for {space}; {how}")
@@ -73,11 +71,7 @@ class _SpaceReader:
         return keep
 
     def __call__(self, space_dict: Mapping[str, Any] | str) -> GymSpace:
-        """Return the Gymnasium space of the standard's JSON, a dict or its text.
-
-        Raises `UnknownSpaceError`, a `NotImplementedError`, for a type that is not registered, and `SpecError` for
-        fields that do not fit.
-        """
+        """Return the Gymnasium space of the standard's JSON, a dict or its text."""
         data = json.loads(space_dict) if isinstance(space_dict, str) else dict(space_dict)
         reader = self.registry.get(str(data.get("type")))
         if reader is None:

@@ -75,8 +75,6 @@ def create_dataset_from_buffers(
     `env` and `eval_env` are ids, specs or environments; without `env` both spaces are needed. `data_format` is "hdf5"
     (the default), "arrow" or "parquet". `jpeg_encoding` stores images as JPEG, which loses detail. The scores are
     explained at `creation.reference_scores`; everything else is stored as it is, with a warning where it is missing.
-
-    Raises `DataError` if the id is malformed or taken, spaces are missing, or an episode cannot be stored.
     """
     path = free_path(dataset_id)
     env_spec = spec_of(env, "env")
@@ -122,8 +120,6 @@ def combine_datasets(datasets_to_combine: Sequence[MinariDataset], new_dataset_i
 
     The first dataset sets the format and the spaces. Entries on which all parts agree, and all authors and
     requirements, are taken over; `combined_datasets` names the parts. Lossless data stays lossless.
-
-    Raises `DataError` if their environments or spaces differ, or the id is malformed or taken.
     """
     if not datasets_to_combine:
         raise DataError("expected at least one dataset to combine, got none")
@@ -159,10 +155,7 @@ def _shared(datasets: Sequence[MinariDataset]) -> dict[str, Any]:
 
 
 def validate_datasets_to_combine(datasets_to_combine: Sequence[MinariDataset]) -> EnvSpec | None:
-    """Return the environment spec of a combined dataset: the parts' with the largest `max_episode_steps`, or no limit.
-
-    Raises `DataError` if environments or spaces differ, or only some parts have an environment.
-    """
+    """Return the environment spec of a combined dataset: the one with the largest `max_episode_steps`."""
     for part in datasets_to_combine[1:]:
         if (part.observation_space, part.action_space) != (
             datasets_to_combine[0].observation_space,
@@ -184,10 +177,7 @@ def validate_datasets_to_combine(datasets_to_combine: Sequence[MinariDataset]) -
 
 
 def split_dataset(dataset: MinariDataset, sizes: Sequence[int], seed: int | None = None) -> list[MinariDataset]:
-    """Split a dataset into views of `sizes` different episodes, drawn by a permutation of `seed`.
-
-    Raises `DataError` if there are fewer episodes.
-    """
+    """Split a dataset into views of `sizes` different episodes, drawn by a permutation of `seed`."""
     if sum(sizes) > dataset.total_episodes or min(sizes, default=0) < 0:
         raise DataError(f"expected sizes that sum to at most {dataset.total_episodes} episodes, got {list(sizes)}")
     shuffled = np.random.default_rng(seed).permutation(dataset.episode_indices)
@@ -196,10 +186,7 @@ def split_dataset(dataset: MinariDataset, sizes: Sequence[int], seed: int | None
 
 
 def get_normalized_score(dataset: MinariDataset, returns: npt.ArrayLike) -> Any:
-    """Return normalized scores of undiscounted `returns` (a number or an array): 0 is random, 1 is the expert.
-
-    Raises `DataError` if the dataset has no reference scores.
-    """
+    """Return normalized scores of undiscounted `returns` (a number or an array): 0 is random, 1 is the expert."""
     metadata = dataset.storage.metadata
     low, high = (metadata.get(name) for name in ("ref_min_score", "ref_max_score"))
     if low is None or high is None:

@@ -112,7 +112,7 @@ def _drawable(spec: Spec) -> list[str]:
 
 
 def _column(spec: Spec, asked: str | None) -> str:
-    """Return the column to draw. Raises `DataError` if there is none, or it is text."""
+    """Return the column to draw."""
     usable = _drawable(spec)
     if asked is not None:
         if asked not in usable:
@@ -199,7 +199,7 @@ def _curve(name: str, rows: AnyArray, end: int, marks: tuple[int, ...] = (), *, 
 
 
 def _save(page: Any, out: Path) -> None:
-    """Save the picture. Raises `DataError` for an unknown file extension."""
+    """Save the picture."""
     try:
         page.save(out)
     except ValueError as error:

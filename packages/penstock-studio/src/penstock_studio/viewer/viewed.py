@@ -346,7 +346,7 @@ def _ranked(values: AnyArray) -> tuple[Int32Array, int]:
 
 
 def _mask(where: str, table: Mapping[str, AnyArray], episodes: int) -> AnyArray:
-    """`[E]` bool. Raises `PlanError`."""
+    """`[E]` bool."""
     mask = np.asarray(evaluate(where, Columns(dict(table))))
     if mask.dtype != np.bool_:
         raise PlanError(f"expected a condition, got {where!r}; compare with something")

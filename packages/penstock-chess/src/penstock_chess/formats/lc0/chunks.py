@@ -99,8 +99,8 @@ class ChunkFile(ChunkSource):
         `verify`, or what tells `n` is odd. Damage before it is found by most means but not all: deflate itself, and the
         version that each frame begins with. A chunk that turns out to have other than `n` frames is bad (`size`).
 
-        Raises `ChunkError`, and `IndexError` for a number out of range. Cost: one read, one inflation up to the
-        last frame that is wanted, and a copy unless `as_stored`; memory of unreferenced frames is used again.
+        Cost: one read, one inflation up to the last frame that is wanted, and a copy unless `as_stored`; memory of
+        unreferenced frames is used again.
         """
         stored = self.stored(i)
         counted = self._counted(stored, i)
@@ -337,7 +337,7 @@ class ChunkFile(ChunkSource):
             return None
 
     def stored(self, i: int) -> bytes:
-        """The bytes of chunk `i` in the file. Raises `ChunkError`: `io`, `truncated`, `too_large`, `empty`."""
+        """The bytes of chunk `i` in the file."""
         if not 0 <= i < len(self):
             raise IndexError(f"expected a chunk within 0:{len(self)}, got {i}")
         if self._closed:
@@ -396,9 +396,7 @@ def open_chunks(
     for callers that convert them later. Of a tar that is cut or damaged, members whose headers can be read are
     used; `torn` describes the first damage, and `expected` counts the members that are lost, as far as known.
 
-    Raises `ChunkError` for an empty file called `.gz` or `.tar` (`empty`) and for one that is something else
-    (`not_gzip`, `archive`); `DataError` for another `missing_st`; `OSError`. Cost: a read of the first bytes; of a
-    tar, one small read a member.
+    Cost: a read of the first bytes; of a tar, one small read a member.
     """
     check_missing(missing_st)
     place = Path(path)

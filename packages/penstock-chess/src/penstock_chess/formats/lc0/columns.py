@@ -43,7 +43,7 @@ def values(frames: ByteArray, name: str) -> npt.NDArray[np.generic]:
 
 
 def frames_of(episode: Episode) -> ByteArray:
-    """`[n, 8396]` the frames of an episode. Raises `SpecError` for other columns, `DataError` without steps."""
+    """`[n, 8396]` the frames of an episode."""
     check_spec(episode.spec)
     if not len(episode):
         raise DataError("expected a game of at least one position, got none: there is no chunk without frames")

@@ -74,8 +74,7 @@ class Descriptors:
 
     @contextmanager
     def borrow(self, path: Path, identity: Identity) -> Generator[int]:
-        """A descriptor of the file, valid inside the block. Raises `ChunkError` (`io`) if another file is at its path,
-        and `OSError`."""
+        """A descriptor of the file, valid inside the block."""
         key = (path, identity)
         descriptor = self._taken(key) or self._opened(key)
         try:

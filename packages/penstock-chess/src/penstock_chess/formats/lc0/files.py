@@ -23,7 +23,8 @@ OTHERS = 2  # files that begin with something else, after which a folder is no f
 def files_at(path: Path | Sequence[Path], order: str = "natural") -> list[Path]:
     """The file itself, or the files of the folder that are not hidden, oldest first: by the numbers in their names, or
     with `order="key"` by their names as text, as live data sort them; or the given files, in their order with
-    `"natural"`. Raises `DataError` for another order."""
+    `"natural"`.
+    """
     if order not in ("natural", "key"):
         raise DataError(f"expected order to be 'natural' or 'key', got {order!r}")
     if not isinstance(path, Path):

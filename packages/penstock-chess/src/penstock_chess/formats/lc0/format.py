@@ -48,7 +48,7 @@ class Lc0Format(Format):
         return has_games(path)
 
     def open(self, path: Path, **options: Any) -> Lc0Source:
-        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
+        """Open for reading."""
         return Lc0Source(path, **options)
 
     def are_shards(self, files: Sequence[Path]) -> bool:
@@ -65,7 +65,7 @@ class Lc0Format(Format):
         return TARGET
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> Lc0Writer:
-        """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, `TypeError`."""
+        """Create an empty dataset."""
         return Lc0Writer.create(path, spec, metadata, **options)
 
     @override
@@ -82,7 +82,7 @@ class Lc0Format(Format):
         sync(out)
 
     def append(self, path: Path, **options: Any) -> Lc0Writer:
-        """Open an existing dataset for writing more games. Raises `FormatError`, `LockedError`, `TypeError`."""
+        """Open an existing dataset for writing more games."""
         return Lc0Writer(path, **options)
 
     def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:

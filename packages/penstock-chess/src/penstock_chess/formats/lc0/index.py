@@ -41,8 +41,8 @@ _PLAIN = tuple(REGULAR[i : i + 1] for i in range(len(REGULAR)))
 def indexed(path: Path) -> ChunkTable | None:
     """Index the file at `path`; None for what is no file of chunks.
 
-    A file whose name ends with `.gz` or `.tar` and that is neither gzip, records nor tar is damaged. Raises
-    `ChunkError` for one (`empty`, `not_gzip`, `archive`), and `OSError`. Cost: one small read, and one a member, 1 µs.
+    A file whose name ends with `.gz` or `.tar` and that is neither gzip, records nor tar is damaged. Cost: one small
+    read, and one a member, 1 µs.
     """
     fd = open_descriptor(path, os.O_RDONLY | os.O_NONBLOCK, fetch=False)
     try:
@@ -97,7 +97,7 @@ def glance(path: Path) -> bool | None:
 
 
 def _first_member(read: Read) -> bool | None:
-    """As `glance`, for an archive; None where there is no chunk. Raises `FormatError`."""
+    """As `glance`, for an archive; None where there is no chunk."""
     position = 0
     while (parsed := entry(read, position, None)) is not None:
         member, position = parsed
@@ -115,7 +115,7 @@ def is_packed_tar(head: bytes) -> bool:
 
 
 def unpacked_start(data: bytes) -> bytes:
-    """The first unpacked bytes of gzip, bzip2 or xz data. Raises `FormatError`."""
+    """The first unpacked bytes of gzip, bzip2 or xz data."""
     try:
         if data.startswith(BZIP2):
             return bz2.BZ2Decompressor().decompress(data, PACKED)

@@ -49,9 +49,8 @@ class Lc0Source(StateSource[SourceState]):
 
     A game is inflated whole when one of its rows is read; `cache_bytes` of frames are kept.
 
-    Raises `ChunkError`, `DataError` for an option's value, `FileNotFoundError`. Cost: opening reads all compressed
-    bytes, for how many frames a chunk has stands at its end; 50 µs a game. Of a folder it does so once: the counts are
-    kept in the user's cache, and a later opening reads new and changed files.
+    Cost: opening reads all compressed bytes, for how many frames a chunk has stands at its end; 50 µs a game. Of a
+    folder it does so once: the counts are kept in the user's cache, and a later opening reads new and changed files.
     """
 
     def __init__(
@@ -163,7 +162,7 @@ class Lc0Source(StateSource[SourceState]):
         return entries
 
     def frames(self, e: int) -> ByteArray:
-        """`[n, 8396]` the frames of game `e`, shared and read-only. Raises `ChunkError`, `IndexError`."""
+        """`[n, 8396]` the frames of game `e`, shared and read-only."""
         if self._closed:
             raise FormatError("expected an open source, got one that was closed; open it again", path=self.path)
         return self._kept.array(e, lambda: self._load(e))

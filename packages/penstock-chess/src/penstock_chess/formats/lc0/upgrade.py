@@ -58,7 +58,7 @@ def plausible(head: bytes) -> bool:
 
 
 def frames_in(version: int, size: int) -> int:
-    """How many frames `size` bytes of records of a version are. Raises `ChunkError`: `version`, `empty`, `size`."""
+    """How many frames `size` bytes of records of a version are."""
     if size == 0:
         raise ChunkError("expected records, got no bytes", Reason.EMPTY)
     if version not in RECORDS:
@@ -73,8 +73,7 @@ def frames_in(version: int, size: int) -> int:
 def upgraded(raw: bytes, missing: Missing = "zero") -> ByteArray:
     """`[n, 8396]` uint8 the records `raw` as frames, in new memory. All are of one version, 3 to 7.
 
-    `missing` says what short-term values become that the record does not have. Raises `ChunkError`: `empty`,
-    `version`, `size`, `mixed`. Cost: one copy.
+    `missing` says what short-term values become that the record does not have. Cost: one copy.
     """
     rows, version = records(raw)
     return upgraded_records(rows, version, missing)

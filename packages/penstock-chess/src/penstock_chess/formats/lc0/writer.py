@@ -18,7 +18,7 @@ from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
 from penstock.files import atomic_path, open_locked, sync, write_atomic
-from penstock.formats.base.writer import PartStart, PartWriter
+from penstock.formats.base.writer import LockedWriter, PartStart
 from penstock_chess.formats.lc0.columns import SPEC, check_spec, frames_of
 from penstock_chess.formats.lc0.records import FRAME, RECORDS
 from penstock_chess.formats.lc0.source import Lc0Source
@@ -34,8 +34,6 @@ _KNOWN = ("file", "member", "frames", "version")  # metadata that reading gives,
 def packed_chunk(frames: ByteArray, record: Record = "v7", level: int = LEVEL) -> bytes:
     """One gzip member of `[n, 8396]` frames, as records of version 6 or 7; no name and no time in it. Version 6 has no
     place for `d_st` and the two played indices of other positions.
-
-    Raises `DataError` for other frames, for none, and for another record.
     """
     if record not in ("v6", "v7"):
         raise DataError(f"expected record to be 'v6' or 'v7', got {record!r}")
@@ -50,13 +48,13 @@ def packed_chunk(frames: ByteArray, record: Record = "v7", level: int = LEVEL) -
 
 
 def write_chunk(frames: ByteArray, file: IO[bytes], record: Record = "v7", level: int = LEVEL) -> int:
-    """Write `packed_chunk` to a file opened for bytes; how many there were. Raises `DataError`, `OSError`."""
+    """Write `packed_chunk` to a file opened for bytes; how many there were."""
     packed = packed_chunk(frames, record, level)
     file.write(packed)
     return len(packed)
 
 
-class Lc0Writer(PartWriter):
+class Lc0Writer(LockedWriter):
     """Appends games to `path`: a tar if its name ends with `.tar`, otherwise a folder of files. A game is a gzip called
     `training.000000000.gz` and so on. One writer at a time. Killing the process loses no game that `write` returned
     from, and leaves no half of another.
@@ -65,7 +63,7 @@ class Lc0Writer(PartWriter):
     a tar has no place for it. Metadata of episodes is refused, but for what reading a game gives (`file`, `member`,
     `frames`, `version`).
 
-    Raises `FormatError`, `LockedError`, `DataError`, `FileNotFoundError`. Cost of opening: as `Lc0Source`.
+    Cost of opening: as `Lc0Source`.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, record: Record = "v7", level: int = LEVEL) -> None:
@@ -73,24 +71,22 @@ class Lc0Writer(PartWriter):
             raise DataError(f"expected record 'v6' or 'v7' and level 0 to 9, got {record!r} and {level!r}")
         self.path, self._level = Path(path), level
         self._record: Record = record
-        self._lock = _locked(self.path)
         self._archive: TarAppender | None = None
-        try:
-            with Lc0Source(self.path) as source:
-                self._games = len(source)
-            self._next = 1 + max(self._numbers(), default=-1)
-            if not self.path.is_dir():
-                self._archive = TarAppender(self.path)
-        except BaseException:
-            os.close(self._lock)
-            raise
+        super().__init__(open_locked(*lock_of(self.path), name=self.path))
+
+    @override
+    def _resume(self) -> None:
+        with Lc0Source(self.path) as source:
+            self._games = len(source)
+        self._next = 1 + max(self._numbers(), default=-1)
+        if not self.path.is_dir():
+            self._archive = TarAppender(self.path)
 
     @classmethod
     def create(
         cls, path: str | os.PathLike[str], spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
     ) -> Lc0Writer:
-        """Create an empty dataset. Raises `FileExistsError`, `SpecError` for columns other than `SPEC`, `DataError`
-        for metadata of a tar, `TypeError` for an unknown option."""
+        """Create an empty dataset."""
         check_spec(spec)
         place = Path(path)
         if place.exists() or place.is_symlink():
@@ -110,13 +106,8 @@ class Lc0Writer(PartWriter):
         return SPEC
 
     def write(self, episode: Episode) -> int:
-        """Save one game; returns its number in the dataset.
-
-        Raises `SpecError` for other columns, `DataError` without steps and for metadata, `OSError` if the disk is full;
-        the dataset is then as it was.
-        """
-        if self._lock < 0:
-            raise DataError("expected an open writer, got one that was closed; open the dataset for appending again")
+        """Save one game; returns its number in the dataset."""
+        self._check_open()
         frames = frames_of(episode)
         _refuse({name: value for name, value in episode.metadata.items() if name not in _KNOWN}, "of an episode")
         packed = packed_chunk(frames, self._record, self._level)
@@ -134,24 +125,18 @@ class Lc0Writer(PartWriter):
         self._next = start.episode
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of a folder. Raises `DataError` for a tar."""
+        """Add or replace entries of a folder."""
         if self._archive is not None:
             _refuse(metadata, IN_A_TAR)
             return
         write_metadata(self.path, {**read_metadata(self.path), **metadata})
 
-    def close(self) -> None:
-        """Flush to the disk itself. Closing twice is fine."""
-        if self._lock < 0:
-            return
-        try:
-            if self._archive is None:
-                sync(self.path)
-            else:
-                self._archive.close()
-        finally:
-            os.close(self._lock)
-            self._lock = -1
+    @override
+    def _finish(self) -> None:
+        if self._archive is None:
+            sync(self.path)
+        else:
+            self._archive.close()
 
     def _numbers(self) -> list[int]:
         """The numbers of the games in a folder, or that many as an archive has members."""
@@ -168,11 +153,6 @@ class Lc0Writer(PartWriter):
 def _refuse(metadata: Mapping[str, Any], where: str) -> None:
     if metadata:
         raise DataError(f"expected no metadata {where}, got {sorted(metadata)}: files of games have no place for it")
-
-
-def _locked(path: Path) -> int:
-    """The descriptor that holds the writers' lock until it is closed. Raises `LockedError`, `FileNotFoundError`."""
-    return open_locked(*lock_of(path), name=path)
 
 
 def lock_of(path: Path) -> tuple[Path, int]:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.cache import Cache
-from penstock.containers.zarr import CACHE_BYTES, ZarrArray
+from penstock.containers.zarr.array import ZarrArray
+from penstock.containers.zarr.group import CACHE_BYTES
 from penstock.core.arrays import BoolArray, FloatArray, IntArray
 from penstock.core.text import counted
 from penstock.errors import FormatError

@@ -47,11 +47,7 @@ def flat(rows: AnyArray, name: str) -> AnyArray:
 
 
 def tables_of(episode: Episode) -> tuple[AnyArray, AnyArray, AnyArray]:
-    """Frames, agents and faces of an episode; the intervals of the frames count from 0.
-
-    Raises `SpecError` for other columns, `DataError` where the columns of a frame disagree about how many agents or
-    faces there are.
-    """
+    """Frames, agents and faces of an episode; the intervals of the frames count from 0."""
     check_spec(episode.spec)
     frames = np.zeros(len(episode), FRAME_DTYPE)
     for name in FRAME_FIELDS:

@@ -50,7 +50,7 @@ class L5KitFormat(Format):
         return has_tables(path)
 
     def open(self, path: Path, **options: Any) -> L5KitSource:
-        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
+        """Open for reading."""
         return L5KitSource(path, **options)
 
     @override
@@ -59,7 +59,7 @@ class L5KitFormat(Format):
         return TARGET
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> L5KitWriter:
-        """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, `TypeError`."""
+        """Create an empty dataset."""
         return L5KitWriter.create(path, spec, metadata, **options)
 
     @override
@@ -72,7 +72,7 @@ class L5KitFormat(Format):
         join_tables(parts, out)
 
     def append(self, path: Path, **options: Any) -> L5KitWriter:
-        """Open an existing dataset for more scenes. Raises `FormatError`, `LockedError`, `TypeError`."""
+        """Open an existing dataset for more scenes."""
         return L5KitWriter(path, **options)
 
     def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:

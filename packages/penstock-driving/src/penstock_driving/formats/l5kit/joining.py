@@ -14,8 +14,9 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
-from penstock.containers.zarr import ArrayPart, ZarrGroup, join_arrays
+from penstock.containers.zarr.group import ZarrGroup
 from penstock.containers.zarr.metadata import ATTRIBUTES, GROUP
+from penstock.containers.zarr.writing import ArrayPart, join_arrays
 from penstock.core.arrays import AnyArray
 from penstock.files import sync
 from penstock.files.remote import read_text

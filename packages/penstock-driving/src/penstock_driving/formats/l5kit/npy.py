@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.npy import LONGEST, header_bytes, header_of
-from penstock.containers.zarr import DirectoryStore
+from penstock.containers.zarr.stores import DirectoryStore
 from penstock.core.arrays import AnyArray
 from penstock.errors import FormatError, SpecError
 from penstock.files.remote import file_state
@@ -19,10 +19,7 @@ ATTRIBUTES = "attributes.json"
 
 
 def mapped(path: Path) -> AnyArray:
-    """The array of a `.npy` file, a read-only memory map. Nothing that the file says is run.
-
-    Raises `FormatError` for a damaged file, Python objects, or fewer bytes than it says.
-    """
+    """The array of a `.npy` file, a read-only memory map. Nothing that the file says is run."""
     raw = DirectoryStore(path.parent).value(path.name, 1 << 62)
     if raw is None:
         raise FormatError("expected a file, found none", path=path)
@@ -46,7 +43,7 @@ class NpyAppender:
 
     @classmethod
     def create(cls, path: Path, dtype: np.dtype[Any]) -> NpyAppender:
-        """A file of no rows. Raises `FileExistsError`."""
+        """A file of no rows."""
         with path.open("xb") as file:
             file.write(header_bytes(dtype, (0,)))
         return cls(path, dtype, 0)
@@ -55,7 +52,7 @@ class NpyAppender:
         return self._length
 
     def append(self, rows: AnyArray) -> None:
-        """Take `[n]` rows. Raises `OSError`; rows of another dtype are a `SpecError`."""
+        """Take `[n]` rows."""
         if rows.dtype != self.dtype or rows.ndim != 1:
             raise SpecError(f"expected rows of {self.dtype}, got {rows.dtype}{list(rows.shape[1:])}")
         self._file.write(np.ascontiguousarray(rows).view(np.uint8).data)

@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.containers.cache import Cache
 from penstock.containers.npy import header_bytes
-from penstock.containers.zarr import ZarrArray
+from penstock.containers.zarr.array import ZarrArray
 from penstock.containers.zarr.shorter import cut_rows
 from penstock.errors import FormatError
 from penstock.formats.base.repairs import Repair

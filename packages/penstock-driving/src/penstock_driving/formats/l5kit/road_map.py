@@ -70,7 +70,6 @@ class RoadMap:
     def read(cls, path: str | Path) -> RoadMap:
         """The map in the protobuf file at `path`.
 
-        Raises `FormatError` for what is no such map, naming the byte or the element, and for an empty one.
         Cost: one pass in Python over the fields, none over the points; some 0.1 ms an element at most.
         """
         with parsing(path):
@@ -81,7 +80,7 @@ class RoadMap:
 
     @classmethod
     def parse(cls, data: bytes) -> RoadMap:
-        """The map in `data`, the bytes of a `MapFragment`. Raises `FormatError` for what is none."""
+        """The map in `data`, the bytes of a `MapFragment`."""
         reader = _MapParser(data)
         for part in wire.fields(data, (0, len(data))):
             if part[0] == 2:

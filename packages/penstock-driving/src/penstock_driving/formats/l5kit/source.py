@@ -12,7 +12,9 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.cache import Cache
-from penstock.containers.zarr import CACHE_BYTES, Missing, ZarrArray, ZarrGroup, ZarrRows
+from penstock.containers.zarr.array import Missing, ZarrArray
+from penstock.containers.zarr.group import CACHE_BYTES, ZarrGroup
+from penstock.containers.zarr.rows import ZarrRows
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
@@ -44,7 +46,6 @@ class L5KitSource(StateSource[SourceState]):
     `columns` are the columns of `SPEC`. `cache_bytes` of decoded rows are kept, shared by all arrays and threads.
     Missing chunks are an error, or with `missing="fill"` rows of zeros.
 
-    Raises `FormatError` for damaged data with array and row, `FileNotFoundError`, `DataError` for an option's value.
     Cost: opening reads the scenes; intervals of frames are read when agents or faces are first asked for.
     """
 
@@ -120,7 +121,7 @@ class L5KitSource(StateSource[SourceState]):
         return self._tables.group
 
     def scene(self, e: int) -> Scene:
-        """The rows of scene `e`: one read of each array. Raises `IndexError`."""
+        """The rows of scene `e`: one read of each array."""
         n = len(self)
         if not -n <= e < n:
             raise IndexError(f"expected a scene within 0:{n}, got {e}")
@@ -200,8 +201,6 @@ class L5KitSource(StateSource[SourceState]):
 def offsets_in(intervals: IntArray, rows: int, where: str, path: object = None) -> IntArray:
     """`[n + 1]` int64 where each of `[n, 2]` intervals begins, and the end. They are half-open, without gaps, from 0
     on; one that is empty may stand anywhere.
-
-    Raises `FormatError` for any that decreases, leaves a gap, overlaps, or ends behind row `rows`.
     """
     start, stop = intervals[:, 0].astype(np.int64), intervals[:, 1].astype(np.int64)
     # Compared before they are subtracted, because the difference of two false numbers could wrap around.

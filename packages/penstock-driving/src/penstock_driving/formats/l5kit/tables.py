@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.cache import Cache
-from penstock.containers.zarr import MemoryRows, Missing, ZarrGroup, ZarrRows, ZarrStore, open_store
+from penstock.containers.zarr.array import Missing
+from penstock.containers.zarr.group import ZarrGroup
 from penstock.containers.zarr.metadata import ARRAY, GROUP
+from penstock.containers.zarr.rows import ZarrRows, as_bytes, as_void, from_void
+from penstock.containers.zarr.stores import ZarrStore, open_store
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.boundary import json_object
 from penstock.errors import FormatError
 from penstock.files.remote import open_file, read_bytes
@@ -80,7 +85,7 @@ def stored_rows(rows: ZarrRows) -> ZarrRows:
 
 
 def open_tables(location: str | os.PathLike[str], cache: Cache, missing: Missing = "refuse") -> Tables:
-    """Open the arrays at a path. Raises `FormatError`, `FileNotFoundError`."""
+    """Open the arrays at a path."""
     path = Path(location)
     return _npy_tables(path) if (path / "scenes.npy").exists() else _zarr_tables(open_store(path), cache, missing)
 
@@ -112,7 +117,7 @@ def _named(
 
 
 def version_of(attributes: Mapping[str, Any], path: object) -> int:
-    """The version that is stored. Raises `FormatError` for one that is not known."""
+    """The version that is stored."""
     version = attributes.get("format_version", FORMAT_VERSION)
     if version not in (1, 2) or type(version) is not int:
         raise FormatError(f"expected format_version 1 or 2, got {version!r}", path=path, where=".zattrs")
@@ -136,3 +141,25 @@ def has_tables(path: Path) -> bool:
         return store.has(GROUP) and any(store.has(f"{name}/{ARRAY}") for name in ("scenes", "frames"))
     except (OSError, FormatError):
         return False
+
+
+class MemoryRows(ZarrRows):
+    """The rows of one C-contiguous array: a memory map, or memory."""
+
+    def __init__(self, array: AnyArray) -> None:
+        self.array = np.ascontiguousarray(array)
+        self.dtype, self.shape = array.dtype, array.shape
+        self._raw = as_bytes(self.array)
+        self._void = as_void(self.array)
+
+    @override
+    def read_into(self, start: int, stop: int, out: AnyArray) -> None:
+        as_bytes(out)[:] = self._raw[start:stop]
+
+    @override
+    def row(self, i: int) -> Any:
+        return self.array[i].copy()
+
+    @override
+    def take(self, numbers: IntArray) -> AnyArray:
+        return from_void(self._void[numbers], self.dtype, self.shape[1:])

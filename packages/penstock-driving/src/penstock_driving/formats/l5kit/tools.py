@@ -24,7 +24,7 @@ def concat(inputs: Sequence[Path_], output: Path_, **options: Any) -> None:
     """All scenes of several datasets in one; intervals count again from 0, everything else stays. `options` go to
     `L5KitWriter.create`.
 
-    Raises `FormatError` for an input that cannot be read, `FileExistsError`. Memory: one scene.
+    Memory: one scene.
     """
 
     def scenes() -> Iterator[Scene]:
@@ -38,7 +38,7 @@ def concat(inputs: Sequence[Path_], output: Path_, **options: Any) -> None:
 def chop(path: Path_, output: Path_, frames: int, **options: Any) -> None:
     """The first `frames` frames of every scene; start and end times stay. `options` go to `L5KitWriter.create`.
 
-    Raises `DataError` if a scene has fewer, `FileExistsError`, `FormatError`. Memory: one scene.
+    Memory: one scene.
     """
     if frames < 0:
         raise DataError(f"expected a number of frames, got {frames}")
@@ -53,8 +53,6 @@ def chop(path: Path_, output: Path_, frames: int, **options: Any) -> None:
 def split(path: Path_, output: Path_, parts: Mapping[str, int], **options: Any) -> list[tuple[int, int]]:
     """Parts of a dataset below the folder `output`, which is made: `parts` says how many scenes each has, in order; the
     last may be -1, for all that are left. Returns the scenes `[a, b)` of each. `options` go to `L5KitWriter.create`.
-
-    Raises `DataError` for more scenes than there are, or bad names, `FileExistsError`, `FormatError`.
     """
     counts = list(parts.values())
     bad = [n for n in parts if not n or Path(n).name != n]
@@ -99,7 +97,7 @@ def rebased(scene: Scene) -> Scene:
 def get_scene(source: L5KitSource, e: int) -> Scene:
     """Scene `e` as a separate dataset, in memory: `[1]` scenes, frames, agents and faces, intervals from 0.
 
-    Raises `IndexError`. Cost: one read of each array.
+    Cost: one read of each array.
     """
     return rebased(source.scene(e))
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.zarr import ZarrRows
+from penstock.containers.zarr.rows import ZarrRows
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import FormatError
 
@@ -42,7 +42,7 @@ class UpgradedRows(ZarrRows):
             raise FormatError(f"expected fields {list(dtype.names or ())}, got also {sorted(unknown)}", **self._place)
 
     def _source(self, field: str) -> str | None:
-        """The stored field that gives a field. Raises `FormatError`."""
+        """The stored field that gives a field."""
         names = self.stored.dtype.names or ()
         source_field = field if field in names else OLDER.get(field, field)
         if source_field not in names:
@@ -85,7 +85,7 @@ class UpgradedRows(ZarrRows):
 
 
 def current(stored: ZarrRows, dtype: np.dtype[Any], name: str, path: object) -> ZarrRows:
-    """The rows as they are if they are of the current version, upgraded otherwise. Raises `FormatError`."""
+    """The rows as they are if they are of the current version, upgraded otherwise."""
     if stored.ndim != 1:
         raise FormatError(f"expected one axis, got shape {list(stored.shape)}", path=path, where=name)
     return stored if stored.dtype == dtype else UpgradedRows(stored, dtype, name, path)

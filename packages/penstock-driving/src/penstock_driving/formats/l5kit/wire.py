@@ -23,10 +23,7 @@ Field = tuple[int, int, int, int]  # number, wire type, low, high: of a varint i
 
 
 def fields(buffer: bytes, span: Span) -> Iterator[Field]:
-    """The fields of the message in `buffer[low:high]`, in order.
-
-    Raises `FormatError` for what is cut off, has a length beyond the message, or a wire type that does not exist.
-    """
+    """The fields of the message in `buffer[low:high]`, in order."""
     place, high = span
     while place < high:
         start = place
@@ -51,7 +48,7 @@ def fields(buffer: bytes, span: Span) -> Iterator[Field]:
 
 
 def varint(buffer: bytes, offset: int, high: int) -> tuple[int, int]:
-    """The unsigned number at `buffer[at]` and where it ends. Raises `FormatError` where it does not end in 10 bytes."""
+    """The unsigned number at `buffer[at]` and where it ends."""
     value = 0
     for shift, place in enumerate(range(offset, min(high, offset + 10))):
         byte = buffer[place]
@@ -62,7 +59,7 @@ def varint(buffer: bytes, offset: int, high: int) -> tuple[int, int]:
 
 
 def signed32(buffer: bytes, field: Field) -> int:
-    """The value of an `sfixed32` field. Raises `FormatError` for another wire type."""
+    """The value of an `sfixed32` field."""
     number, kind, low, _ = field
     if kind != FIXED32:
         raise FormatError(f"expected 4 bytes in field {number}, got wire type {kind}", where=f"byte {low}")
@@ -72,7 +69,7 @@ def signed32(buffer: bytes, field: Field) -> int:
 def zigzags(payload: bytes) -> tuple[IntArray, IntArray]:
     """All `sint32` numbers in `payload`, adjacent varints, and the byte `[n + 1]` where each begins.
 
-    Raises `FormatError` for a number beyond 32 bits or cut off at the end. Cost: some passes over the bytes, no loop.
+    Cost: some passes over the bytes, no loop.
     """
     values = np.frombuffer(payload, np.uint8)
     ends = np.flatnonzero(values < 0x80) + 1

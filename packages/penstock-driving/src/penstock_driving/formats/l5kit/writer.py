@@ -12,11 +12,11 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.cache import Cache
-from penstock.containers.zarr import (
-    ArrayMetadata,
+from penstock.containers.zarr.array import ZarrArray
+from penstock.containers.zarr.metadata import ArrayMetadata
+from penstock.containers.zarr.writing import (
     ArrayWriter,
     GrowingArray,
-    ZarrArray,
     close_arrays,
     compressor_of,
     create_group,
@@ -27,7 +27,7 @@ from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
 from penstock.files import atomic_path, open_locked, write_atomic
-from penstock.formats.base.writer import PartStart, PartWriter
+from penstock.formats.base.writer import LockedWriter, PartStart
 from penstock_driving.formats.l5kit import npy
 from penstock_driving.formats.l5kit.columns import WIDTHS, check_spec, intervals, tables_of
 from penstock_driving.formats.l5kit.dtypes import CHUNK_ROWS, DTYPES, FORMAT_VERSION, FRAME_DTYPE, LABELS, SCENE_DTYPE
@@ -39,7 +39,7 @@ _STRETCH = 1_000_000  # agents that are written before the scenes so far are mad
 _KNOWN = ("host", "start_time", "end_time")
 
 
-class L5KitWriter(PartWriter):
+class L5KitWriter(LockedWriter):
     """Appends scenes to the dataset at `path`, of version 2. One writer at a time.
 
     Agents, faces and frames are written first and the row of the scene last, so that a scene never appears in part. A
@@ -48,19 +48,15 @@ class L5KitWriter(PartWriter):
 
     Of a scene's metadata `host`, `start_time` and `end_time` are kept; where they are not given, they are empty, and
     the first and the last timestamp. Other entries are refused, because the format has no place for them.
-
-    Raises `FormatError` for an older version (convert it), `LockedError`, `FileNotFoundError`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._lock = _locked(self.path)
-        self._tables: dict[str, GrowingArray] = {}
-        try:
-            self._attributes, self._tables = _resumed(self.path)
-        except BaseException:
-            os.close(self._lock)
-            raise
+        super().__init__(_locked(self.path))
+
+    @override
+    def _resume(self) -> None:
+        self._attributes, self._tables = _resumed(self.path)
 
     @classmethod
     def create(
@@ -78,8 +74,6 @@ class L5KitWriter(PartWriter):
         `layout` is `"zarr"`, or `"npy"` (a `.npy` file an array: the fastest to read). Of zarr, `compressor` is None, a
         name (`"lz4"` and `"zstd"` are Blosc's, level 5 with byte shuffle) or the configuration of a codec, and
         `chunk_rows` one number for all arrays or numbers by name; by default as the original has them (`CHUNK_ROWS`).
-
-        Raises `FileExistsError`, `SpecError` for columns other than `SPEC`, `DataError` for a bad option.
         """
         if spec is not None:
             check_spec(spec)
@@ -144,11 +138,7 @@ class L5KitWriter(PartWriter):
         return len(self._tables["scenes"])
 
     def write(self, episode: Episode) -> int:
-        """Save one scene; returns its number in the dataset.
-
-        Raises `SpecError` for other columns, `DataError` for metadata without a place and for columns that disagree,
-        `OSError` if the disk is full; the dataset is then as it was.
-        """
+        """Save one scene; returns its number in the dataset."""
         return self.write_all([episode])[0]
 
     def write_all(self, episodes: Iterable[Episode]) -> list[int]:
@@ -159,16 +149,13 @@ class L5KitWriter(PartWriter):
     def write_scene(self, scene: AnyArray | np.void, frames: AnyArray, agents: AnyArray, tl_faces: AnyArray) -> int:
         """Save one scene from its rows, returns its number. Intervals of `frames` may count from anywhere: rows that
         follow one another are taken to be `agents` and `tl_faces`. That of `scene` is not looked at.
-
-        Raises `DataError` where they do not fit, `SpecError` for other dtypes.
         """
         return self.write_scenes([(scene, frames, agents, tl_faces)])[0]
 
     def write_scenes(self, scenes: Iterable[tuple[AnyArray | np.void, AnyArray, AnyArray, AnyArray]]) -> list[int]:
         """Save several, as `write_scene` does, with a commit for each million of agents or so; one that is refused
         takes those since the last with it. Memory: one scene, and two chunks an array."""
-        if self._lock < 0:
-            raise DataError("expected an open writer, got one that was closed; open the dataset for appending again")
+        self._check_open()
         before = {name: len(table) for name, table in self._tables.items()}
         numbers: list[int] = []
         try:
@@ -207,7 +194,7 @@ class L5KitWriter(PartWriter):
         return len(tables["scenes"]) - 1
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace attributes. Raises `DataError` for `format_version`, and what JSON has no place for."""
+        """Add or replace attributes."""
         if metadata.get("format_version", FORMAT_VERSION) != FORMAT_VERSION:
             raise DataError(f"expected format_version {FORMAT_VERSION}, got {metadata['format_version']!r}")
         attributes = {**self._attributes, **metadata}
@@ -217,19 +204,13 @@ class L5KitWriter(PartWriter):
             write_attributes(self.path, attributes)
         self._attributes = attributes
 
-    def close(self) -> None:
-        """Flush to the disk itself. Closing twice is fine."""
-        if self._lock < 0:
-            return
-        try:
-            close_arrays(self._tables.values(), self.path)
-        finally:
-            os.close(self._lock)
-            self._lock = -1
+    @override
+    def _finish(self) -> None:
+        close_arrays(self._tables.values(), self.path)
 
 
 def scene_of(episode: Episode) -> AnyArray:
-    """The row of a scene from the metadata of an episode. Raises `DataError` for entries without a place."""
+    """The row of a scene from the metadata of an episode."""
     metadata, stamps = dict(episode.metadata), np.asarray(episode.columns["timestamp"])
     if unknown := sorted(set(metadata) - set(_KNOWN)):
         raise DataError(f"expected metadata among {list(_KNOWN)}, got {unknown}: a scene has no place for others")
@@ -250,7 +231,7 @@ def _chunk_rows(given: int | Mapping[str, int] | None) -> dict[str, int]:
 
 
 def _resumed(path: Path) -> tuple[dict[str, Any], dict[str, GrowingArray]]:
-    """The attributes, and a writer for each array behind the rows that scenes name. Raises `FormatError`."""
+    """The attributes, and a writer for each array behind the rows that scenes name."""
     stored = open_tables(path, Cache(0))
     try:
         older = any(stored_rows(stored.rows(name)).dtype != dtype for name, dtype in DTYPES.items())
@@ -282,10 +263,7 @@ def _json(attributes: Mapping[str, Any]) -> bytes:
 
 
 def _locked(path: Path) -> int:
-    """The descriptor that holds the writers' lock until it is closed: on the scenes, which are never replaced.
-
-    Raises `LockedError`, `FileNotFoundError`.
-    """
+    """The descriptor that holds the writers' lock until it is closed: on the scenes, which are never replaced."""
     flat = path / "scenes.npy"
     if flat.exists():
         return open_locked(flat, name=path)

@@ -109,7 +109,7 @@ class ReduceMode(IntEnum):
 
 
 class CompositeMetricAggregator(SupportsCompositeMetricAggregation):
-    """Sum of composite metrics over scenes. Raises `DataError` for another `reduce_mode`."""
+    """Sum of composite metrics over scenes."""
 
     def __init__(self, reduce_mode: ReduceMode = ReduceMode.SUM) -> None:
         if reduce_mode != ReduceMode.SUM:

@@ -66,7 +66,7 @@ class L5MetricSet(BaseMetricSet):
         self.evaluator.reset()
 
     def get_results(self) -> dict[str, Any]:
-        """Return all results by name; subclasses define it. Raises `NotImplementedError`."""
+        """Return all results by name; subclasses define it."""
         message = (
             f"{type(self).__name__} defines no get_results; define it in this class, it returns the results by name"
         )

@@ -58,7 +58,7 @@ class CollisionMetricBase:
         self.collision_type = collision_type
 
     def compute(self, simulation_output: Any) -> Tensor:
-        """Return `[T]` float32. Raises `DataError` for fewer simulated frames than states."""
+        """Return `[T]` float32."""
         states, frames = simulation_output.simulated_ego_states, simulation_output.simulated_ego
         if len(frames) < len(states):
             raise DataError(f"expected a simulated frame for each of {len(states)} states, got {len(frames)}")
@@ -103,7 +103,7 @@ class DisplacementErrorMetric(SupportsMetricCompute):
         self.error_function = error_function
 
     def compute(self, simulation_output: Any) -> Tensor:
-        """Return `[T]`. Raises `DataError` for more simulated than recorded frames."""
+        """Return `[T]`."""
         return self.error_function(*_both(simulation_output, slice(0, 2)))
 
 
@@ -127,7 +127,7 @@ class DistanceToRefTrajectoryMetric(SupportsMetricCompute):
         self.scene_fraction = scene_fraction
 
     def compute(self, simulation_output: Any) -> Tensor:
-        """Return `[int(T * scene_fraction)]`. Raises `DataError` for more simulated than recorded frames."""
+        """Return `[int(T * scene_fraction)]`."""
         simulated, _ = _both(simulation_output, slice(0, 2))
         looked_at = simulated[: int(len(simulated) * self.scene_fraction)]
         reference = simulation_output.recorded_ego_states[None, :, :2]
@@ -166,7 +166,7 @@ class YawErrorMetric(SupportsMetricCompute):
         self.error_function = error_function
 
     def compute(self, simulation_output: Any) -> Tensor:
-        """Return `[T, 1]`. Raises `DataError` for more simulated than recorded frames."""
+        """Return `[T, 1]`."""
         return self.error_function(*_both(simulation_output, slice(2, 3)))
 
 

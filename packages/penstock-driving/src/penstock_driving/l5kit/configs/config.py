@@ -14,10 +14,7 @@ __all__ = ["load_config_data", "load_metadata", "save_config_data"]
 
 
 def load_config_data(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Load a configuration from a YAML file of plain values. Needs the extra `config`.
-
-    Raises `FormatError` for what is no YAML, or no mapping at the top.
-    """
+    """Load a configuration from a YAML file of plain values. Needs the extra `config`."""
     yaml = require("yaml", "config")
     try:
         config = yaml.safe_load(Path(path).read_text("utf-8"))
@@ -29,7 +26,7 @@ def load_config_data(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def save_config_data(data: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a configuration as YAML. Needs the extra `config`. Raises `DataError` for what is no plain value."""
+    """Write a configuration as YAML. Needs the extra `config`."""
     yaml = require("yaml", "config")
     try:
         text = yaml.safe_dump(data)

@@ -44,7 +44,7 @@ def filter_tl_faces_by_frames(frames: AnyArray, tl_faces: Any) -> list[AnyArray]
 
 
 def filter_tl_faces_by_status(tl_faces: AnyArray, status: str) -> AnyArray:
-    """Return the faces whose `status` (ACTIVE, INACTIVE, UNKNOWN) is above 0. Raises `DataError` for other text."""
+    """Return the faces whose `status` (ACTIVE, INACTIVE, UNKNOWN) is above 0."""
     if status not in TL_FACE_LABEL_TO_INDEX:
         raise DataError(f"expected a status among {list(TL_FACE_LABEL_TO_INDEX)}, got {status!r}")
     return tl_faces[tl_faces["traffic_light_face_status"][:, TL_FACE_LABEL_TO_INDEX[status]] > 0]

@@ -20,10 +20,7 @@ class DataManager(ABC):
 
 
 class LocalDataManager(DataManager):
-    """Files below `local_data_folder`, or below the folder that the variable `L5KIT_DATA_FOLDER` names.
-
-    Raises `DataError` (a `ValueError`) where neither is given.
-    """
+    """Files below `local_data_folder`, or below the folder that the variable `L5KIT_DATA_FOLDER` names."""
 
     def __init__(self, local_data_folder: str | os.PathLike[str] | None = None) -> None:
         folder = local_data_folder if local_data_folder is not None else os.environ.get(L5KIT_DATA_FOLDER_ENV_KEY)
@@ -32,7 +29,7 @@ class LocalDataManager(DataManager):
         self.root_folder = Path(folder)
 
     def require(self, key: str) -> str:
-        """Return the path of `key` below the folder. Raises `FileNotFoundError`."""
+        """Return the path of `key` below the folder."""
         path = self.root_folder / key
         if not path.exists():
             raise FileNotFoundError(f"expected {key} in the folder {self.root_folder}, got nothing there")

@@ -8,9 +8,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
 
-from penstock.containers.zarr import ArrayMetadata, WritableRows, ZarrArray, create_group
+from penstock.containers.cache import Cache
+from penstock.containers.zarr.array import ZarrArray
+from penstock.containers.zarr.metadata import ArrayMetadata
+from penstock.containers.zarr.rows import ZarrRows
+from penstock.containers.zarr.stores import DirectoryStore
+from penstock.containers.zarr.writing import ArrayWriter, create_group
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import DataError, FormatError
+from penstock.files import write_atomic
 from penstock.locations.location import Location
 from penstock_driving.formats.l5kit import (
     AGENT_DTYPE,
@@ -77,9 +86,6 @@ class ChunkedDataset:
     ) -> ChunkedDataset:
         """Create the dataset with zeros in arrays of these lengths, ready for `frames[a:b] = rows` and
         `frames.append(rows)`. Mode `"w"` removes an existing dataset.
-
-        Raises `FileExistsError` for something else at the path, or for anything at the path in modes `"w-"` and `"x"`;
-        `DataError` for other modes (`open` opens an existing dataset for writing).
         """
         if mode not in ("w", "w-", "x"):
             raise DataError(f"expected mode 'w', 'w-' or 'x', got {mode!r}; to write into a dataset use open('r+')")
@@ -101,8 +107,7 @@ class ChunkedDataset:
         """Open an existing dataset: a folder, or for reading also a zip archive, `.npy` files, or a URL.
 
         `cache_size_bytes` bound what is kept of decoded rows, by all threads together; nothing is kept unless `cached`.
-        Modes `"r+"` and `"a"` let rows be assigned and appended. Raises `FormatError`, `FileNotFoundError`, and
-        `DataError` for other modes.
+        Modes `"r+"` and `"a"` let rows be assigned and appended.
         """
         if mode not in ("r", "r+", "a"):
             raise DataError(f"expected mode 'r', 'r+' or 'a', got {mode!r}; to create a dataset use initialize()")
@@ -134,10 +139,7 @@ class ChunkedDataset:
         return None if self.source is None else self.source.fingerprint
 
     def get_scene_dataset(self, scene_index: int) -> ChunkedDataset:
-        """Return one scene as a dataset in memory, with intervals counted from 0; -1 is the last scene.
-
-        Raises `NoSuchRowError`, which is a `ValueError` and an `IndexError`.
-        """
+        """Return one scene as a dataset in memory, with intervals counted from 0; -1 is the last scene."""
         return in_memory(self, scene_index)
 
     def __str__(self) -> str:
@@ -158,9 +160,84 @@ class ChunkedDataset:
 
 
 def in_memory(logs: Logs, scene_index: int) -> ChunkedDataset:
-    """Return one scene of any logs as a dataset in memory. Raises `NoSuchRowError`."""
+    """Return one scene of any logs as a dataset in memory."""
     one = scene_logs(logs, scene_index)
     dataset = ChunkedDataset("")
     for own in FIELDS:
         setattr(dataset, own, getattr(one, own))
     return dataset
+
+
+class WritableRows(ZarrRows):
+    """The array at `folder`; missing chunks are zeros. Assigned values are on disk when the call returns.
+
+    One writer at a time. Cost: every chunk that an assignment touches is decoded and encoded, so assign many rows at
+    once.
+    """
+
+    def __init__(self, folder: Path, metadata: ArrayMetadata) -> None:
+        self.folder, self.metadata = folder, metadata
+        self.dtype, self.shape = metadata.dtype, metadata.shape
+
+    @classmethod
+    def create(cls, folder: Path, metadata: ArrayMetadata) -> WritableRows:
+        """An array of zeros of the length that `metadata` says."""
+        ArrayWriter.create(folder, metadata).close()
+        rows = cls(folder, metadata)
+        rows.resize(metadata.shape[0])
+        return rows
+
+    def resize(self, length: int) -> None:
+        """Another number of rows; new ones are zeros."""
+        self.metadata = self.metadata.resized(length)
+        self.shape = self.metadata.shape
+        write_atomic(self.folder / self.metadata.file, self.metadata.to_json())
+
+    def append(self, rows: npt.ArrayLike) -> None:
+        """More rows behind the last."""
+        values = np.asarray(rows, self.dtype)
+        begin = len(self)
+        self.resize(begin + len(values))
+        self[begin:] = values
+
+    def __setitem__(self, index: Any, rows: npt.ArrayLike) -> None:
+        """Replace a row, or rows `a:b`."""
+        if index is Ellipsis:
+            index = slice(None)
+        if not isinstance(index, slice):
+            index = slice(self._number(int(index)), self._number(int(index)) + 1)
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            raise IndexError(f"expected rows a:b, got steps of {step}")
+        stop = max(start, stop)
+        values = np.empty(stop - start, self.dtype)
+        values[...] = np.asarray(rows, self.dtype)
+        size = self.metadata.chunk_rows
+        for c in range(start // size, -(-stop // size) if stop > start else start // size):
+            self._replace(c, values, start)
+
+    def _replace(self, c: int, rows: AnyArray, start: int) -> None:
+        """Chunk `c` with the part of `rows`, which begin at `start`, that it covers."""
+        size = self.metadata.chunk_rows
+        first, last = max(c * size, start), min((c + 1) * size, start + len(rows))
+        whole = np.zeros(size, self.dtype)
+        end = min((c + 1) * size, len(self))
+        self._held().read_into(c * size, end, whole[: end - c * size])
+        whole[first - c * size : last - c * size] = rows[first - start : last - start]
+        ArrayWriter(self.folder, self.metadata, c * size).append(whole)  # which writes a chunk as soon as it is full
+
+    def _held(self) -> ZarrArray:
+        """The array as it is on disk now."""
+        return ZarrArray(DirectoryStore(self.folder.parent), self.folder.name, self.metadata, Cache(0), "fill")
+
+    def read_into(self, start: int, stop: int, out: AnyArray) -> None:
+        """Decoded again each time, because rows may have changed."""
+        self._held().read_into(start, stop, out)
+
+    @override
+    def row(self, i: int) -> Any:
+        return self._held().row(i)
+
+    @override
+    def take(self, numbers: IntArray) -> AnyArray:
+        return self._held().take(numbers)

@@ -31,8 +31,6 @@ def zarr_split(
 ) -> list[tuple[int, int]]:
     """Parts of a dataset in the folder `output_path`, which may be there: `name` and `split_size_GB` (GiB) of each, -1
     for all that is left and in the last alone. Returns the scenes `[a, b)` of each.
-
-    Raises `DataError` for sizes that leave nothing for the last part, `FileExistsError` for a part that exists.
     """
     if not split_infos or split_infos[-1]["split_size_GB"] != -1:
         raise DataError("expected parts of which the last has split_size_GB -1, for what is left")

@@ -21,10 +21,9 @@ from penstock_driving.rasterize import Rasterizer
 class AgentDataset(BaseEgoDataset, agent.AgentDataset):
     """Dataset with one sample for every agent observation that the mask selects.
 
-    It takes all options of `penstock_driving.agent.AgentDataset`. Without `agents_mask`, it uses the mask in
-    the dataset's folder, or computes one. A mask `[N]` bool selects agents. For a mask `[N, 2]` (frames before and
-    after), and for a mask that is not given, agents need `min_frame_history` and `min_frame_future` frames. Raises
-    `DataError` for a perturbation, which agents do not support.
+    It takes all options of `penstock_driving.agent.AgentDataset`. Without `agents_mask`, it uses the mask in the
+    dataset's folder, or computes one. A mask `[N]` bool selects agents. For a mask `[N, 2]` (frames before and after),
+    and for a mask that is not given, agents need `min_frame_history` and `min_frame_future` frames.
     """
 
     def __init__(

@@ -24,10 +24,7 @@ __all__ = [
 
 
 def convert_str_to_fixed_length_tensor(string: str, max_length: int = kMaxStrLength) -> Any:
-    """Return a text as a tensor `[max_length]` uint8 of ASCII, padded with zeros. Needs the extra `torch`.
-
-    Raises `DataError` for a text that is longer, or is no ASCII, or holds a zero.
-    """
+    """Return a text as a tensor `[max_length]` uint8 of ASCII, padded with zeros. Needs the extra `torch`."""
     if len(string) > max_length or not string.isascii() or "\0" in string:
         raise DataError(f"expected at most {max_length} ASCII characters without zeros, got {string!r}")
     return require("torch", "torch").tensor([*string.encode("ascii"), *[0] * (max_length - len(string))]).byte()

@@ -18,7 +18,7 @@ def l2_error(pred: Tensor, gt: Tensor) -> Tensor:
 
 
 def closest_angle_error(angle_a: Tensor, angle_b: Tensor) -> Tensor:
-    """Return `[...]` radians between angles, the shorter way around. Raises `BadPredictionError` for unequal shapes."""
+    """Return `[...]` radians between angles, the shorter way around."""
     if angle_a.shape != angle_b.shape:
         message = f"expected angles of one shape, got {list(angle_a.shape)} and {list(angle_b.shape)}"
         raise BadPredictionError(message)

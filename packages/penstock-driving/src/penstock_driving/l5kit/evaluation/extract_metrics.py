@@ -33,8 +33,6 @@ def compute_metrics_csv(
 ) -> dict[str, Any]:
     """Return the average of each metric over all agents, by its name; metrics take truth, predictions, confidences and
     availabilities of one agent.
-
-    Raises `DataError` without metrics, or for files of different agents; `FormatError`.
     """
     if not metrics:
         raise DataError("expected one metric or more, got none")

@@ -70,7 +70,7 @@ def final_displacement_error_mean(
 def distance_to_reference_trajectory(pred_centroid: Any, ref_traj: Any) -> Any:
     """Return metres `[n]` of centroids `[n, 2]` to the nearest point of trajectories `[n, T, 2]` or `[1, T, 2]`.
 
-    Arguments are arrays, or tensors for a tensor. Raises `BadPredictionError`.
+    Arguments are arrays, or tensors for a tensor.
     """
     if is_array(pred_centroid):
         return metrics.distance_to_reference_trajectory(pred_centroid, ref_traj)

@@ -19,8 +19,6 @@ class AckermanPerturbation(Perturbation):
 
     In a dataset, whether a sample is moved follows from the seed of the generator and the position in the order.
     `perturb_prob` and the other attributes may be changed at any time; the next sample follows them.
-
-    Raises `DataError` for a probability outside of 0 to 1.
     """
 
     def __init__(

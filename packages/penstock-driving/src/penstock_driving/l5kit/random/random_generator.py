@@ -32,7 +32,7 @@ class RandomGenerator(Offsets):
         return self._sample()
 
     def draw(self, uniform: FloatArray) -> FloatArray:
-        """Return `[n, 3]` offsets from `n` calls. Raises `DataError` for arrays of other than three numbers."""
+        """Return `[n, 3]` offsets from `n` calls."""
         with _LOCK:
             drawn = [_three(self()) for _ in range(len(uniform))]
         return np.array(drawn).reshape(-1, 3)
@@ -58,7 +58,7 @@ class LambdaRandomGenerator(RandomGenerator):
 
 
 class ReplayRandomGenerator(RandomGenerator):
-    """Generator that returns the rows of `values` `[n, ...]` in order. Raises `IndexError` after the last row."""
+    """Generator that returns the rows of `values` `[n, ...]` in order."""
 
     def __init__(self, values: AnyArray) -> None:
         self._values, self._next = np.asarray(values), 0
@@ -90,7 +90,7 @@ class GaussianRandomGenerator(RandomGenerator):
         return np.asarray(self._rng.normal(self.mean, self.std))
 
     def draw(self, uniform: FloatArray) -> FloatArray:
-        """Return `[n, 3]` offsets, each from one row of `uniform`. Raises `DataError` for other than three numbers."""
+        """Return `[n, 3]` offsets, each from one row of `uniform`."""
         return Gaussian(_three(self.mean), _three(self.std)).draw(uniform)
 
 
@@ -104,7 +104,7 @@ class UniformRandomGenerator(RandomGenerator):
         return np.asarray(np.random.uniform(np.asarray(self.low), np.asarray(self.high)))
 
     def draw(self, uniform: FloatArray) -> FloatArray:
-        """Return `[n, 3]` offsets, each from one row of `uniform`. Raises `DataError` for other than three numbers."""
+        """Return `[n, 3]` offsets, each from one row of `uniform`."""
         return Uniform(_three(self.low), _three(self.high)).draw(uniform)
 
 

@@ -40,7 +40,7 @@ def get_sat_image_crop_scaled(
 ) -> AnyArray:
     """Crop an image around a place, turned by `yaw`, to `crop_size` (width, height) pixels of `pixel_size` metres.
 
-    Pixels of the image are `sat_pixel_scale` metres. Raises `OutsideImageError`, an `IndexError`.
+    Pixels of the image are `sat_pixel_scale` metres.
     """
     width, height = (int(side) for side in crop_size)
     side = max(width, height)
@@ -53,10 +53,7 @@ def get_sat_image_crop_scaled(
 def get_sat_image_crop(
     sat_image: AnyArray, crop_size: Size, sat_pixel_translation: AnyArray, yaw: float | None = None
 ) -> AnyArray:
-    """Crop `crop_size` pixels of an image around a place, turned by `yaw` radians if it is given.
-
-    Raises `OutsideImageError`, an `IndexError`, where they leave the image.
-    """
+    """Crop `crop_size` pixels of an image around a place, turned by `yaw` radians if it is given."""
     size = np.asarray(crop_size)[:2]
     if yaw is None:
         return _cut(sat_image, size, sat_pixel_translation)
@@ -67,7 +64,7 @@ def get_sat_image_crop(
 
 
 def _cut(image: AnyArray, size: Size, center: AnyArray) -> AnyArray:
-    """The pixels around a place. Raises `OutsideImageError`."""
+    """The pixels around a place."""
     if len(size) < 2 or np.ndim(center) != 1 or len(center) < 2:
         raise OutsideImageError(f"expected a size and a place of two numbers, got {size} and {center}")
     begin = np.trunc(np.asarray(center)[:2] - np.asarray(size) // 2).astype(np.int64)

@@ -11,10 +11,7 @@ from penstock_driving.rasterize import RenderContext
 
 
 class SatelliteRasterizer(Described, rasterize.SatelliteRasterizer):
-    """An aerial image `[rows, columns, 3]` uint8, which `world_to_aerial` `[4, 4]` maps the world to.
-
-    Raises `DataError` for an `interpolation` other than 1, OpenCV's INTER_LINEAR.
-    """
+    """An aerial image `[rows, columns, 3]` uint8, which `world_to_aerial` `[4, 4]` maps the world to."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ def compute_agent_velocity(
     history_positions_m: AnyArray, future_positions_m: AnyArray, step_time: float
 ) -> tuple[Float32Array, Float32Array]:
     """m/s in the past `[H, 2]` and in the future `[F, 2]`, of positions `[H + 1, 2]` and `[F, 2]` around the current
-    one, which is at the origin. Raises `DataError` for a step of no time.
+    one, which is at the origin.
     """
     if not step_time > np.finfo(float).eps:
         raise DataError(f"expected a step of more than 0 s, got {step_time}")
@@ -138,8 +138,8 @@ def generate_agent_sample(
 ) -> dict[str, Any]:
     """Return the sample of the ego (None), or of a track, in frame `state_index` of a scene's `frames`.
 
-    It has the keys of `EgoDataset` without `scene_index`, `host_id`, `timestamp` and `track_id`; `image` is
-    `[H, W, C]`. Raises `NoSuchRowError`, an `IndexError`, for a track that does not exist or is below the threshold.
+    It has the keys of `EgoDataset` without `scene_index`, `host_id`, `timestamp` and `track_id`; `image` is `[H, W,
+    C]`.
     """
     context = get_agent_context(state_index, frames, agents, tl_faces, history_num_frames, future_num_frames)
     context = moved_context(context, perturbation, future_num_frames)

@@ -31,9 +31,7 @@ def generate_agent_sample_vectorized(
 ) -> dict[str, Any]:
     """Return the vector sample of the ego (None), or of a track, in frame `state_index` of a scene's `frames`.
 
-    It has the keys of `EgoDatasetVectorized` without `scene_index`, `host_id`, `timestamp` and `track_id`. Raises
-    `NoSuchRowError`, a `ValueError`, for a track that does not exist or is below the threshold; `DataError` for history
-    lengths other than the vectorizer's.
+    It has the keys of `EgoDatasetVectorized` without `scene_index`, `host_id`, `timestamp` and `track_id`.
     """
     sizes = vectorizer.sizes
     if (history_num_frames_ego, history_num_frames_agents) != (sizes.history_ego, sizes.history_agents):

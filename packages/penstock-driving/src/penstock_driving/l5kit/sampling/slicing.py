@@ -15,7 +15,7 @@ def get_history_slice(
     """Return the slice of frames before `frame_index`, back in time, every `history_step_size`.
 
     It has at most `history_num_states` frames, fewer at the start of the scene; with `include_current_state` one more,
-    the current frame first. Raises `StepError`.
+    the current frame first.
     """
     step = _checked(history_step_size)
     latest = frame_index - (0 if include_current_state else step)
@@ -29,9 +29,7 @@ def get_history_slice(
 
 
 def get_future_slice(frame_index: int, future_num_states: int, future_step_size: int) -> slice:
-    """Return the slice of `future_num_states` frames after `frame_index`, every `future_step_size`. Raises
-    `StepError`.
-    """
+    """Return the slice of `future_num_states` frames after `frame_index`, every `future_step_size`."""
     step = _checked(future_step_size)
     return slice(frame_index + step, frame_index + future_num_states * step + 1, step)
 

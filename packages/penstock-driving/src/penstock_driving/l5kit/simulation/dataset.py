@@ -33,7 +33,7 @@ class SimulationDataset:
     def from_dataset_indices(
         dataset: EgoSamples, scene_indices: Sequence[int], sim_cfg: SimulationConfig
     ) -> SimulationDataset:
-        """Return some scenes of a dataset for simulation. Raises `DataError` for a scene twice, or a missing scene."""
+        """Return some scenes of a dataset for simulation."""
         simulated = SimulationDataset.__new__(SimulationDataset)
         simulated.dataset, simulated.simulation = dataset, Simulation.of(dataset, scene_indices, sim_cfg)
         return simulated
@@ -64,31 +64,25 @@ class SimulationDataset:
         return len(self.simulation)
 
     def rasterise_frame_batch(self, state_index: int) -> list[dict[str, Any]]:
-        """Return the ego's samples of a frame, one a scene. Raises `NoSuchRowError`."""
+        """Return the ego's samples of a frame, one a scene."""
         samples = self.simulation.ego(state_index)
         return [samples.row(i) for i in range(len(self.simulation.simulated))]
 
     def rasterise_agents_frame_batch(self, state_index: int) -> dict[tuple[int, int], dict[str, Any]]:
-        """Return the samples of controlled agents of a frame by scene and track id. Raises `NoSuchRowError`."""
+        """Return the samples of controlled agents of a frame by scene and track id."""
         samples = self.simulation.agents(state_index)
         rows = (samples.row(i) for i in range(len(samples["track_id"])))
         return {(int(row["scene_index"]), int(row["track_id"])): row for row in rows}
 
     def set_ego(self, state_index: int, output_index: int, ego_translations: AnyArray, ego_yaws: AnyArray) -> None:
-        """Set the ego of all scenes in a frame, from step `output_index` of `[S, T, 2]` metres and `[S, T]` radians.
-
-        Raises `DataError` for other shapes, `NoSuchRowError` for a frame that does not exist.
-        """
+        """Set the ego of all scenes in a frame, from step `output_index` of `[S, T, 2]` metres and `[S, T]` radians."""
         if np.ndim(ego_translations) != 3 or np.ndim(ego_yaws) != 2:
             got = f"{list(np.shape(ego_translations))} and {list(np.shape(ego_yaws))}"
             raise DataError(f"expected translations [S, T, 2] and yaws [S, T], got {got}")
         self.simulation.set_ego(state_index, ego_translations[:, output_index], ego_yaws[:, output_index])
 
     def set_agents(self, state_index: int, agents_infos: Mapping[tuple[int, int], AnyArray]) -> None:
-        """Set agents in a frame: rows `[1]` by scene and track id.
-
-        Raises `NoSuchRowError` for a scene or frame that does not exist.
-        """
+        """Set agents in a frame: rows `[1]` by scene and track id."""
         scenes: dict[int, list[AnyArray]] = {}
         for (scene, _), row in agents_infos.items():
             scenes.setdefault(int(scene), []).append(row)

@@ -60,8 +60,6 @@ class SimulationOutputCLE:
     `simulated_ego_states` and `recorded_ego_states` tensors `[T, 7]` by `TrajectoryStateIndices`. `ego_ins_outs` has
     one `UnrollInputOutput` for each frame, `agents_ins_outs` one list for each frame; both are empty without a
     simulated ego or simulated agents.
-
-    Raises `DataError` for a scene that is not in `sim_dataset`.
     """
 
     def __init__(
@@ -142,7 +140,7 @@ class ClosedLoopSimulator:
         self.keys_to_exclude = set(keys_to_exclude)
 
     def unroll(self, scene_indices: Sequence[int]) -> list[SimulationOutput]:
-        """Simulate scenes of the dataset together, without gradients. Raises `DataError`."""
+        """Simulate scenes of the dataset together, without gradients."""
         scenes = [int(scene) for scene in scene_indices]
         dataset = SimulationDataset.from_dataset_indices(self.dataset, scenes, self.sim_cfg)
         ego: dict[int, list[UnrollInputOutput]] = {scene: [] for scene in scenes}
@@ -179,7 +177,7 @@ class ClosedLoopSimulator:
         input_dict: Mapping[str, AnyArray],
         output_dict: Mapping[str, AnyArray],
     ) -> None:
-        """Put agents into a frame, at the first step of the outputs of a model. Raises `DataError`."""
+        """Put agents into a frame, at the first step of the outputs of a model."""
         dataset.simulation.move_agents(frame_idx, Columns(input_dict), output_dict)
 
     @staticmethod
@@ -189,7 +187,7 @@ class ClosedLoopSimulator:
         input_dict: Mapping[str, AnyArray],
         output_dict: Mapping[str, AnyArray],
     ) -> None:
-        """Put the ego of all scenes into a frame, at the first step of the outputs of a model. Raises `DataError`."""
+        """Put the ego of all scenes into a frame, at the first step of the outputs of a model."""
         dataset.simulation.move_ego(frame_idx, Columns(input_dict), output_dict)
 
     @staticmethod
@@ -198,10 +196,7 @@ class ClosedLoopSimulator:
         output_dict: Mapping[str, AnyArray],
         keys_to_exclude: Collection[str] | None = None,
     ) -> dict[int, list[UnrollInputOutput]]:
-        """Return inputs and outputs of each agent by scene; scenes without one are left out.
-
-        Raises `DataError` where `track_id` or `scene_index` is missing or to be excluded.
-        """
+        """Return inputs and outputs of each agent by scene; scenes without one are left out."""
         kept: dict[int, list[UnrollInputOutput]] = {}
         for scene, each in _in_out(input_dict, output_dict, keys_to_exclude):
             kept.setdefault(scene, []).append(each)
@@ -213,10 +208,7 @@ class ClosedLoopSimulator:
         output_dict: Mapping[str, AnyArray],
         keys_to_exclude: Collection[str] | None = None,
     ) -> dict[int, UnrollInputOutput]:
-        """Return inputs and outputs of the ego by scene.
-
-        Raises `DataError` for a scene twice, or where `track_id` or `scene_index` is missing or to be excluded.
-        """
+        """Return inputs and outputs of the ego by scene."""
         each = _in_out(input_dict, output_dict, keys_to_exclude)
         kept = dict(each)
         if len(kept) != len(each):

@@ -14,10 +14,7 @@ __all__ = ["disable_agents", "get_frames_subset", "insert_agent"]
 
 
 def insert_agent(agent: AnyArray, frame_idx: int, dataset: ChunkedDataset) -> None:
-    """Put an agent, a row `[1]`, into a frame: it replaces the one of its track, or is added.
-
-    Raises `DataError` for a dataset of several scenes or not in memory, or a frame that does not exist.
-    """
+    """Put an agent, a row `[1]`, into a frame: it replaces the one of its track, or is added."""
     rows = _rows(dataset)
     if not 0 <= frame_idx < len(rows.frames):
         raise DataError(f"expected a frame within 0:{len(rows.frames)}, got {frame_idx}")
@@ -25,10 +22,7 @@ def insert_agent(agent: AnyArray, frame_idx: int, dataset: ChunkedDataset) -> No
 
 
 def disable_agents(dataset: ChunkedDataset, allowlist: AnyArray) -> None:
-    """Hide all agents except the tracks in `allowlist` `[n]`: move them to the origin and set their size to 0.
-
-    Raises `DataError` for a dataset of several scenes or not in memory, or a list of another shape.
-    """
+    """Hide all agents except the tracks in `allowlist` `[n]`: move them to the origin and set their size to 0."""
     rows = _rows(dataset)
     if np.ndim(allowlist) != 1:
         raise DataError(f"expected an allowlist [n] of track ids, got shape {list(np.shape(allowlist))}")
@@ -36,10 +30,7 @@ def disable_agents(dataset: ChunkedDataset, allowlist: AnyArray) -> None:
 
 
 def get_frames_subset(dataset: ChunkedDataset, frame_start_idx: int, frame_end_idx: int) -> ChunkedDataset:
-    """Return frames `frame_start_idx : frame_end_idx` as a new dataset, with copies of the rows.
-
-    Raises `DataError` for a dataset of several scenes or not in memory, or frames that do not exist.
-    """
+    """Return frames `frame_start_idx : frame_end_idx` as a new dataset, with copies of the rows."""
     rows = _rows(dataset)
     if not 0 <= frame_start_idx < frame_end_idx <= len(rows.frames):
         wanted = f"{frame_start_idx}:{frame_end_idx}"

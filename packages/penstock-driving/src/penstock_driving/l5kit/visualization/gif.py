@@ -25,7 +25,7 @@ def write_gif(
     """Write images `[H, W, 3]` or `[3, H, W]` uint8 as a GIF of `resolution` (width, height), shown `loop` times, 0 for
     ever. Needs the extras `images` and `raster`.
 
-    A GIF counts in hundredths of a second, so `fps` is rounded to one of these. Raises `DataError` without an image.
+    A GIF counts in hundredths of a second, so `fps` is rounded to one of these.
     """
     pictures = require("PIL.Image", "images")
     frames = [pictures.fromarray(image) for image in resized(images, resolution, interpolation)]

@@ -43,7 +43,7 @@ def draw_trajectory(
 ) -> None:
     """Draw discs of `radius` at `positions` `[N, 2]` pixels (x, y), or with `yaws` `[N]` or `[N, 1]` arrows.
 
-    Positions outside the image are left out. Raises `DataError` if the number of yaws differs.
+    Positions outside the image are left out.
     """
     if yaws is None:
         _discs(on_image, np.asarray(positions)[:, :2].astype(np.int32), radius, rgb_color)

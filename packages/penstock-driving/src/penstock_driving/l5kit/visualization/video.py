@@ -23,8 +23,6 @@ def write_video(
 ) -> None:
     """Write images `[H, W, 3]` or `[3, H, W]` uint8 RGB as a film of `resolution` (width, height), by OpenCV: the extra
     `raster`. `codec` are four letters; which there are, and for which endings, is OpenCV's.
-
-    Raises `DataError` where OpenCV cannot write such a film.
     """
     cv2 = opencv()
     path = os.fspath(output_filepath)

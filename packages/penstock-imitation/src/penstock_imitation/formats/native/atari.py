@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import zipfile
 from os.path import isfile
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from penstock.containers import npy
 from penstock.containers.npy import MAGIC, array_of
-from penstock.containers.npz import ZIP, names_of
+from penstock.containers.npz import DAMAGED, ZIP, names_of
+from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_dict
-from penstock.errors import DataError, FormatError
+from penstock.errors import DataError, FormatError, UnsafeDataError
+from penstock.files.remote import path_or_file
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import SIMPLE, plain
 from penstock.formats.base.source import Source
+from penstock.formats.demos.imitation import HEAD
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.members import member_head, object_member
 from penstock.formats.demos.trajectories import Track, numbers, source_of
-from penstock.formats.demos.unpack import HEAD, MAX_BYTES, head_of, unpacked
 from penstock_imitation.formats.native.states import channels_first, flags, tracks_of
+from penstock_imitation.formats.native.unpack import MAX_BYTES, head_of, unpacked
 
 NAME = "arr_0"  # of the member that `np.savez(file, array)` writes
 KEYS = ("states", "actions", "dones", "rewards")
 _SUFFIX = ".npz"
+_PIECE = 1 << 20  # bytes that are unpacked at a time
 
 
 class AtariKind(Kind):
@@ -54,9 +59,7 @@ def read_atari(path: Path, *, frames: str = "stack", max_bytes: int = MAX_BYTES)
     `frames="newest"` keeps `[T + 1, 1, H, W]`, the newest frame of each alone. `rewards` are read where there are some;
     further numbers and texts in the dict of a trajectory are metadata of its episodes.
 
-    Raises `FormatError` for damaged files, `UnsafeDataError` for objects that are not data or more than `max_bytes`
-    unpacked, `DataError` for other `frames`. Memory: twice the unpacked file while it is opened (three times an
-    `.npy`), then its states.
+    Memory: twice the unpacked file while it is opened (three times an `.npy`), then its states.
     """
     if frames not in ("stack", "newest"):
         raise DataError(f"expected frames to be 'stack' or 'newest', got {frames!r}")
@@ -101,3 +104,40 @@ def _tracks(value: Any, i: int, path: Path, channels: slice, left_out: dict[str,
     return tracks_of(
         states, columns, flags(value["dones"], path=path, where=where), metadata=metadata, path=path, where=where
     )
+
+
+def member_head(path: Path, name: str, size: int) -> bytes:
+    """The first bytes of a member; b"" where that fails. Never raises."""
+    try:
+        with zipfile.ZipFile(path_or_file(path)) as archive, archive.open(f"{name}.npy") as member:
+            return member.read(size)
+    except DAMAGED:
+        return b""
+
+
+def object_member(path: Path, name: str, max_bytes: int) -> AnyArray:
+    """The object array in a member of an `.npz` file, its objects read as plain values.
+
+    Memory: twice the unpacked member for a moment.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        with zipfile.ZipFile(path_or_file(path)) as archive, archive.open(f"{name}.npy") as member:
+            begin = member.read(8)
+            begin += member.read(4 if begin[6:7] in npy.WIDE else 2)
+            begin += member.read(min(int.from_bytes(begin[8:], "little"), npy.LONGEST))
+            header = npy.header_of(begin, path=path, where=name)
+            while piece := member.read(_PIECE):  # bounded pieces, because the size in the archive may be false
+                size += len(piece)
+                if size > max_bytes:
+                    message = f"expected at most {max_bytes} bytes unpacked, got more; `max_bytes` allows them"
+                    raise UnsafeDataError(message, path=path, where=name)
+                pieces.append(piece)
+    except FormatError:
+        raise
+    except DAMAGED as error:
+        raise FormatError(f"expected an .npz file, got {error}", path=path, where=name) from error
+    payload = b"".join(pieces)
+    del pieces
+    return npy.objects_of(payload, header, path=path, where=name)

@@ -14,9 +14,10 @@ from penstock.core.spaces import Box, Space
 from penstock.errors import FormatError
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.source import Source
+from penstock.formats.demos.imitation import opening
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.trajectories import Track, source_of, unpickled
-from penstock.formats.demos.unpack import MAX_BYTES, head_of, opening, other_files, some_files, unpacked
+from penstock_imitation.formats.native.unpack import MAX_BYTES, head_of, other_files, some_files, unpacked
 
 SUFFIX = ".pkl.gz"
 _CLASSES = (b"imitation.data.types", b"imitation.util.rollout")
@@ -49,9 +50,7 @@ def read_dm_control(
     first, black before an episode begins; stacks are made when they are read and cost no memory. A trajectory whose
     last `discount` is above 0 is truncated, as dm_control defines it.
 
-    Raises `FormatError` for damaged files, `UnsafeDataError` for more than `max_bytes` in a file or a pickle that is
-    not data, `DataError` for another `frame_stack`. Memory: the content of all files, unpacked, and the content of the
-    largest once more while it is opened.
+    Memory: the content of all files, unpacked, and the content of the largest once more while it is opened.
     """
     tracks: list[Track] = []
     for file in some_files(path, SUFFIX):

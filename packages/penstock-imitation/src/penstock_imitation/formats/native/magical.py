@@ -17,10 +17,11 @@ from penstock.errors import FormatError
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.infos import plain
 from penstock.formats.base.source import Source
+from penstock.formats.demos.imitation import opening
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.trajectories import Track, source_of, unpickled
-from penstock.formats.demos.unpack import MAX_BYTES, head_of, opening, other_files, some_files, unpacked
 from penstock_imitation.formats.native.magical_preproc import SIDE, Preprocessor, preprocessor_named, shrunken
+from penstock_imitation.formats.native.unpack import MAX_BYTES, head_of, other_files, some_files, unpacked
 
 SUFFIX = ".pkl.gz"
 ACTIONS = 18  # of every MAGICAL environment
@@ -66,8 +67,6 @@ def read_magical(
     infos; the last observation and the end of the episode stay, with what only the last infos say. Stacks hold the
     frames as they were seen, frames of dropped steps included.
 
-    Raises `FormatError` for damaged files and for several environments at once, `UnsafeDataError` for more than
-    `max_bytes` in a file or a pickle that is not data, `DataError` for another preprocessor.
     Memory: 0.9 MB a step as stored, 28 kB a step and view with a preprocessor; and one file unpacked twice.
     """
     chosen = None if preprocessor is None else preprocessor_named(preprocessor)

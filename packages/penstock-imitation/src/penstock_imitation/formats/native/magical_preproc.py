@@ -61,7 +61,7 @@ PREPROCESSORS: Mapping[str, Preprocessor] = {
 
 
 def preprocessor_named(name: str) -> Preprocessor:
-    """The preprocessor of that name. Raises `DataError`."""
+    """The preprocessor of that name."""
     if name not in PREPROCESSORS:
         raise DataError(f"expected preprocessor to be None or one of {list(PREPROCESSORS)}, got {name!r}")
     return PREPROCESSORS[name]

@@ -18,7 +18,7 @@ from penstock.formats.base.infos import plain
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.trajectories import NUMBERS, Track, source_of
-from penstock.formats.demos.unpack import MAX_BYTES
+from penstock_imitation.formats.native.unpack import MAX_BYTES
 from penstock_imitation.formats.native.video import CACHE_BYTES, Clip, ClipFrames
 
 ARRAYS = "rendered.npz"
@@ -61,10 +61,9 @@ def read_minerl(
     frame is the video's own; where it lacks that one, the one before is repeated. The last step of a stream is
     terminated.
 
-    Raises `FormatError` for damaged streams, `UnsafeDataError` for arrays or frames of more than `max_bytes` in a
-    stream, `MissingExtraError` without PyAV. Cost: the arrays of all streams, and at first one pass over the videos. A
-    read decodes from the last key frame on, and keeps at most `cache_bytes` of decoded frames: where there are more,
-    read stream after stream, or with `shuffle(pool=...)`.
+    Cost: the arrays of all streams, and at first one pass over the videos. A read decodes from the last key frame on,
+    and keeps at most `cache_bytes` of decoded frames: where there are more, read stream after stream, or with
+    `shuffle(pool=...)`.
     """
     streams = sorted(_streams(path), key=lambda stream: natural(stream.name))
     if not streams:
@@ -88,7 +87,7 @@ def read_minerl(
 
 
 def _streams(path: Path) -> Iterator[Path]:
-    """The folders with arrays at or below `path`. Raises `OSError`."""
+    """The folders with arrays at or below `path`."""
     if (path / ARRAYS).is_file():
         yield path
     elif path.is_dir():

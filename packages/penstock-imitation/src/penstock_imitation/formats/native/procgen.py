@@ -12,10 +12,11 @@ from penstock.core.spaces import Discrete
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.source import Source
+from penstock.formats.demos.imitation import opening
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.trajectories import Track, numbers, source_of
-from penstock.formats.demos.unpack import MAX_BYTES, head_of, opening, unpacked
 from penstock_imitation.formats.native.states import channels_first, flags, tracks_of
+from penstock_imitation.formats.native.unpack import MAX_BYTES, head_of, unpacked
 
 KEYS = ("obs", "acts", "rews", "dones")
 ACTIONS = 15  # of every procgen game
@@ -47,8 +48,7 @@ def read_procgen(path: Path, *, frame_stack: int | None = None, max_bytes: int =
     `observations` `[T + 1, C, H, W]` uint8; with `frame_stack=k`, `[T + 1, k C, H, W]`, the oldest frame first, black
     before an episode begins; stacks are made when they are read and cost no memory.
 
-    Raises `FormatError` for damaged files, `UnsafeDataError` for more than `max_bytes` or a pickle that is not data,
-    `DataError` for another `frame_stack`. Memory: twice the file while it is opened, then its images.
+    Memory: twice the file while it is opened, then its images.
     """
     value = loads(unpacked(path, max_bytes), path=path)
     if not is_dict(value) or not {"obs", "acts", "dones"} <= value.keys():

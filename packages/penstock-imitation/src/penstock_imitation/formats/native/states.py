@@ -14,7 +14,7 @@ from penstock.formats.demos.trajectories import Track, cuts, numbers
 
 
 def flags(value: Any, *, path: object, where: str) -> BoolArray:
-    """`[n]` dones. Raises `FormatError` for what is neither True nor False."""
+    """`[n]` dones."""
     values = numbers(value, "dones", path=path, where=where)
     if values.ndim != 1 or values.dtype.kind not in "biu" or not np.isin(values, (0, 1)).all():
         raise FormatError(f"expected dones of 0 or 1, got {values.dtype}{list(values.shape)}", path=path, where=where)
@@ -22,7 +22,7 @@ def flags(value: Any, *, path: object, where: str) -> BoolArray:
 
 
 def channels_first(states: AnyArray, *, path: object, where: str) -> AnyArray:
-    """`[n, C, H, W]` uint8 images out of `[n, H, W, C]`: one copy. Raises `FormatError` for anything else."""
+    """`[n, C, H, W]` uint8 images out of `[n, H, W, C]`: one copy."""
     if states.ndim != 4 or states.dtype != np.uint8:
         message = f"expected states as uint8 images [n, H, W, C], got {states.dtype}{list(states.shape)}"
         raise FormatError(message, path=path, where=where)
@@ -41,7 +41,7 @@ def tracks_of(
     """The episodes of `n` states, `columns` (`actions`, perhaps `rewards`) and `dones`, `n` of each: `n - 1` steps.
 
     A done ends an episode, and so does the end. The last action, reward and done, whose next state is missing, are
-    metadata of the last episode: `final_action`, `final_reward`, `final_done`. Raises `FormatError` for other numbers.
+    metadata of the last episode: `final_action`, `final_reward`, `final_done`.
     """
     lengths = {"states": len(states), **{name: len(array) for name, array in columns.items()}, "dones": len(dones)}
     if len(set(lengths.values())) > 1 or not len(states):

@@ -106,8 +106,6 @@ class TemporalOffsetPairConstructor(_Kind):
     `mode` chooses the target: None is the later observation; `"dynamics"` is the later observation, with the actions
     in between as `extra_context`; `"inverse_dynamics"` is these actions, with the later observation as `extra_context`;
     `"action_prediction"` is these actions alone.
-
-    Raises `PlanError` for another mode, or an offset below 1.
     """
 
     mode: str | None = None
@@ -134,7 +132,7 @@ class TemporalOffsetPairConstructor(_Kind):
 class JigsawPairConstructor(_Kind):
     """Images cut into `n_tiles`, whose order is a row of the table in an `.npy` file; the target is its number.
 
-    The number is drawn from `seed` and the position of the pair. Raises what `Jigsaw` does.
+    The number is drawn from `seed` and the position of the pair.
     """
 
     kind: PairKind = "identity"

@@ -50,9 +50,6 @@ def datasets_to_loader(
     `state_dict` is exact. Otherwise, or with a `collate_fn`, the result is PyTorch's `DataLoader` with `max_workers`
     processes and a shuffle buffer of `shuffle_buffer_size` samples. See `InterleavedDataset` for `nominal_length`
     (samples in an epoch) and `weights`; `seed` seeds the shuffle.
-
-    Raises `PlanError` if `drop_last` would leave no batch, and the errors of `ILRDataset.pipe` and
-    `InterleavedDataset`.
     """
     opened: list[ILRDataset] = []
     for number, dataset in enumerate(datasets):

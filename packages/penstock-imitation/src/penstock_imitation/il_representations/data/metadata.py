@@ -27,10 +27,7 @@ _LONGEST = 64 << 20  # bytes into an archive within which its description ends
 
 
 def metadata_of(paths: Sequence[Path]) -> Meta:
-    """Return the metadata of the first archive. Warn about archives whose metadata differ.
-
-    Raises `FormatError` if the first archive does not begin with them.
-    """
+    """Return the metadata of the first archive. Warn about archives whose metadata differ."""
     first, *others = [_read(path) for path in paths]
     if first is None:
         message = f"expected {NAME} as the first member, which mkdataset_demos and mkdataset_random write, got none"

@@ -46,8 +46,8 @@ class ILRDataset(Resumable):
     positions: `len()` is exact, `shuffle` is one of all samples, resuming seeks, and `samples` is the `MapDataset` that
     a `penstock.Loader` takes.
 
-    Raises `FormatError` for archives of another layout. Cost: frames are yielded one by one, each with its own arrays;
-    samples of pair constructors are gathered in blocks, which is several times as fast.
+    Cost: frames are yielded one by one, each with its own arrays; samples of pair constructors are gathered in blocks,
+    which is several times as fast.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ILRDataset(Resumable):
 
     @cached_property
     def samples(self) -> MapDataset:
-        """The samples by position, as columns. Raises `PlanError` if functions of iterators were piped."""
+        """The samples by position, as columns."""
         if self._after:
             raise PlanError(f"expected samples with positions, got {list(self._after)}, which can only be iterated")
         return self._ordered()
@@ -102,7 +102,7 @@ class ILRDataset(Resumable):
 
     def pipe(self, stage: Stage | Planned) -> ILRDataset:
         """Return the dataset with another stage: a pair constructor, an extractor, or any function from an iterator to
-        an iterable. Raises `PlanError` for the first two after `shuffle`, as they need frames in order of time.
+        an iterable.
         """
         shuffled = self._seeds or any(isinstance(each, _Buffer) for each in self._after)
         if shuffled and isinstance(self.stage, Frames) and isinstance(stage, Planned | SubdatasetExtractor):
@@ -122,7 +122,7 @@ class ILRDataset(Resumable):
         return self._with(_seeds=(*self._seeds, seed))
 
     def first(self, *, n_trajs: int | None = None, n_trans: int | None = None) -> ILRDataset:
-        """Return the first `n_trajs` whole trajectories, or `n_trans` transitions. Raises `DataError` if too few."""
+        """Return the first `n_trajs` whole trajectories, or `n_trans` transitions."""
         if self._after or self._seeds or not isinstance(self.stage, Frames):
             raise PlanError("expected frames as they are stored, got a dataset that something was piped to")
         for wanted, there, name in ((n_trajs, len(self.episodes), "trajectories"), (n_trans, self._frames, "frames")):
@@ -167,8 +167,7 @@ class InterleavedDataset(Resumable):
     `"all_exhausted"` (every one at least once) or `"first_exhausted"` (at most once). `weights` are equal by default.
     With a `seed`, which needs positions too, each dataset is shuffled first.
 
-    Raises `ValueError` without datasets, or for an empty one. Cost: without positions, resuming reads all earlier
-    samples.
+    Cost: without positions, resuming reads all earlier samples.
     """
 
     def __init__(
@@ -228,10 +227,7 @@ class InterleavedDataset(Resumable):
 
 
 class SubdatasetExtractor:
-    """Stage that keeps the first `n_trajs` trajectories, the first `n_trans` transitions, or all frames.
-
-    Raises `DataError` for both at once, and `ValueError` where there are fewer.
-    """
+    """Stage that keeps the first `n_trajs` trajectories, the first `n_trans` transitions, or all frames."""
 
     def __init__(self, n_trajs: int | None = None, n_trans: int | None = None) -> None:
         if n_trajs is not None and n_trans is not None:

@@ -116,7 +116,7 @@ class Resumable(_Iterable):
 
     @loading_state
     def load_state_dict(self, state: State) -> None:
-        """Start the next `iter()` at the position of a state. Raises `StateError` for a state of other data."""
+        """Start the next `iter()` at the position of a state."""
         if set(state) != {"epoch", "given", "of"} or state["of"] != self._identity():
             raise StateError(f"expected a state of {self._identity()[:16]}..., got {state}; build the dataset alike")
         self._begin = self._at = (int(state["epoch"]), int(state["given"]))

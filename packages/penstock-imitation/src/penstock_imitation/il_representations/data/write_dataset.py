@@ -19,13 +19,13 @@ from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.narrowing import is_array, is_scalar
 from penstock.core.spec import Field, Spec
-from penstock.envs.registry import available, color_space_of, spaces_of
 from penstock.errors import DataError, SpecError
 from penstock.files import atomic_path, move
 from penstock.formats.base.writer import Writer
 from penstock.formats.webdataset.pickles import around, dumps
 from penstock.formats.webdataset.seed_writer import SeedWriter
 from penstock.formats.webdataset.writer import packing
+from penstock_imitation.envs.registry import available, color_space_of, spaces_of
 from penstock_imitation.il_representations.data.metadata import NAME, TRAJECTORY, Meta
 from penstock_imitation.il_representations.envs.config import EnvConfig, current
 
@@ -35,8 +35,6 @@ PIECE = 8 << 20  # bytes of members that are written at a time
 def get_meta_dict(env_cfg: EnvConfig | None = None) -> Meta:
     """Return the description of a task for its archives: `env_cfg` without other benchmarks' keys, `action_space`,
     `observation_space` and `color_space`. Spaces are `penstock.spaces`; no environment is built.
-
-    Raises `DataError` for a task whose spaces are not known.
     """
     config = current().env_cfg if env_cfg is None else env_cfg
     others = tuple(f"{name}_" for name in available() if name != config.benchmark_name)
@@ -64,7 +62,6 @@ def write_frames(
     `__trajectory__`. If it changes after a frame that is not done, the archive would join two trajectories, so this is
     an error.
 
-    Raises `DataError` for other names or values, without frames, and for trajectories that the archive would join.
     Memory: some MB, however many frames there are.
     """
     target = Path(out_file_path)
@@ -95,7 +92,7 @@ class TaskWriter(Writer):
 
     `names` are the columns of observations and actions, where episodes have others besides. Infos of T + 1 rows
     (recorded from environments) lose their first, which is of no step; columns that the layout has no place for are
-    left out. Raises `SpecError` for observations or actions that are not of the task's spaces.
+    left out.
     """
 
     def __init__(self, path: Path, spec: Spec, meta: Mapping[str, Any], names: Mapping[str, str] = {}) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from penstock import envs
 from penstock.containers.pickle import ColorSpace
-from penstock.envs.config import EnvConfig
-from penstock.envs.paths import find_processed, processed_dir
-from penstock.envs.registry import color_space_of, resolve
 from penstock.errors import DataError, MissingExtraError, suggestion
 from penstock.formats.webdataset.shards import has_shards
+from penstock_imitation import envs
+from penstock_imitation.envs.config import EnvConfig
+from penstock_imitation.envs.paths import find_processed, processed_dir
+from penstock_imitation.envs.registry import color_space_of, resolve
 from penstock_imitation.il_representations.data.metadata import COMPARED, Meta, differences
 from penstock_imitation.il_representations.data.read_dataset import ILRDataset
 from penstock_imitation.il_representations.envs.config import configured, current
@@ -34,8 +34,6 @@ def load_dict_dataset(
 
     Trajectories follow one another, and the last step of each is done. `n_traj` takes the first so many, or with a
     `seed` some that are drawn from it. `task_name` and `frame_stack` (dm_control, procgen) go before the configuration.
-
-    Raises `DataError` for fewer trajectories than `n_traj`, and what opening them raises.
     """
     changed: dict[str, Any] = {} if task_name is None else {"task_name": task_name}
     if frame_stack is not None:
@@ -51,7 +49,7 @@ def load_vec_env(
     *, seed: int | None = None, api: Literal["gymnasium", "stable_baselines3"] = "stable_baselines3"
 ) -> Any:
     """Return the current task's vector environment: a Stable-Baselines3 `VecEnv` (extra `sb3`), like the original, or
-    with `api="gymnasium"` a `gymnasium.vector.VectorEnv`. See `penstock.envs.load_vec_env` for options and errors.
+    with `api="gymnasium"` a `gymnasium.vector.VectorEnv`. Options and errors: `penstock_imitation.envs.load_vec_env`.
     """
     config = current()
     return envs.load_vec_env(config.env_cfg, config.venv_opts, seed=seed, api=api)
@@ -85,9 +83,6 @@ def load_wds_datasets(configs: Sequence[Mapping[str, Any]]) -> tuple[list[ILRDat
     A configuration has some of the keys `type` ("demos" by default), `env_cfg` and `env_data`, mappings that update the
     current configuration recursively. Archives are looked for in `get_data_dir`, and also in the folder with task and
     benchmark swapped. `wds_n_trajs` and `wds_n_trans` of `env_data` limit trajectories and transitions.
-
-    Raises `ValueError` without configurations, for unknown keys (with the most similar known key) and for datasets that
-    differ; `FileNotFoundError` for a missing dataset, naming the folders.
     """
     if not configs:
         raise DataError("expected at least one dataset configuration, got none")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from penstock.envs.config import PARTS, Config, EnvConfig, EnvDataConfig, VecEnvOptions
+from penstock_imitation.envs.config import PARTS, Config, EnvConfig, EnvDataConfig, VecEnvOptions
 from penstock_imitation.envs.sacred import ingredients
 
 __all__ = ["Config", "EnvConfig", "EnvDataConfig", "VecEnvOptions", "configured", "current"]
@@ -35,8 +35,7 @@ def configured(
 ) -> Generator[Config]:
     """Change the current configuration within the block; mappings update it recursively.
 
-    Each thread, and each asyncio task, has its own configuration. Raises `DataError` for an unknown key, with the most
-    similar known key.
+    Each thread, and each asyncio task, has its own configuration.
     """
     given = {"env_cfg": env_cfg, "venv_opts": venv_opts, "env_data": env_data}
     parts = {name: part.to_mapping() if isinstance(part, PARTS) else part for name, part in given.items()}

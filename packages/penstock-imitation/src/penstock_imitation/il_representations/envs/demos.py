@@ -14,9 +14,9 @@ from penstock.core.columns import nest
 from penstock.core.ragged import Ragged
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.open import open
-from penstock.envs.config import Config, EnvConfig
-from penstock.envs.paths import demo_paths
 from penstock.errors import DataError
+from penstock_imitation.envs.config import Config, EnvConfig
+from penstock_imitation.envs.paths import demo_paths
 
 _KINDS = {"minecraft": "minerl"}  # where a kind of demonstrations is not called as its benchmark
 _OPTIONS: Mapping[str, Callable[[EnvConfig], dict[str, Any]]] = {
@@ -36,11 +36,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 
 
 def open_demos(config: Config) -> EpisodeDataset:
-    """Return the demonstrations of the task, with the preprocessing and the frame stack of its environments.
-
-    Raises `DataError` for a benchmark without demonstrations, or a task without a path; `FileNotFoundError` with the
-    path if it does not exist; `FormatError` for damaged files.
-    """
+    """Return the demonstrations of the task, with the preprocessing and the frame stack of its environments."""
     env = config.env_cfg
     kind = _KINDS.get(env.benchmark_name, env.benchmark_name)
     options = _OPTIONS[env.benchmark_name](env) if env.benchmark_name in _OPTIONS else {}
@@ -59,10 +55,7 @@ def _location(config: Config) -> Path:
 
 
 def chosen(demos: EpisodeDataset, n_traj: int | None, seed: int | None, *, shuffle: bool = False) -> EpisodeDataset:
-    """Return `n_traj` trajectories: the first, or random ones drawn from `seed`, in their order or shuffled.
-
-    Raises `DataError` if there are fewer.
-    """
+    """Return `n_traj` trajectories: the first, or random ones drawn from `seed`, in their order or shuffled."""
     count = len(demos) if n_traj is None else n_traj
     if not 0 < count <= len(demos):
         raise DataError(f"expected n_traj from 1 to {len(demos)}, the number of trajectories, got {n_traj}")

@@ -13,10 +13,7 @@ _PYTHON = {"True": "true", "False": "false", "None": "null"}  # as JSON has them
 
 
 def parsed(arguments: Sequence[str], options: dict[str, Any]) -> tuple[Config, dict[str, Any]]:
-    """Return the configuration and the program's `options` from arguments; a leading `with` is ignored.
-
-    Raises `DataError` for unknown keys, naming the one that was probably meant.
-    """
+    """Return the configuration and the program's `options` from arguments; a leading `with` is ignored."""
     mine, rest = dict(options), list[str]()
     for argument in arguments[1:] if arguments[:1] == ["with"] else arguments:
         name, given, text = argument.partition("=")

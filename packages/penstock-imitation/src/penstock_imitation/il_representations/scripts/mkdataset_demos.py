@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.envs.config import Config
-from penstock.envs.paths import processed_dir
+from penstock_imitation.envs.config import Config
+from penstock_imitation.envs.paths import processed_dir
 from penstock_imitation.il_representations.data.write_dataset import TaskWriter, get_meta_dict, replaced
 from penstock_imitation.il_representations.envs.config import current
 from penstock_imitation.il_representations.envs.demos import COLUMNS, chosen, open_demos
@@ -34,8 +34,7 @@ def mkdataset_demos(
     `n_traj_total` takes the first so many trajectories. With `shuffle_traj_order` they are written in an order drawn
     from `seed`. `suffix` says how the archive is compressed: `.tgz`, `.tar.zst` or `.tar`. Needs no simulator.
 
-    Raises `DataError` if there are fewer trajectories; the errors of reading the demonstrations and of finding their
-    spaces; `SpecError` for demonstrations outside the task's spaces. Memory: the size of the native files.
+    Memory: the size of the native files.
     """
     config = config or current()
     target = processed_dir(config.env_data, config.env_cfg, "demos") / f"demos{suffix}"

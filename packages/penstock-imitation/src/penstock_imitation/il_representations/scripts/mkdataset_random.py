@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock import envs
 from penstock.core.spec import Spec
-from penstock.envs.config import Config
-from penstock.envs.paths import processed_dir
 from penstock.errors import DataError
+from penstock_imitation import envs
+from penstock_imitation.envs.config import Config
+from penstock_imitation.envs.paths import processed_dir
 from penstock_imitation.il_representations.data.metadata import Meta
 from penstock_imitation.il_representations.data.write_dataset import TaskWriter, get_meta_dict, replaced
 from penstock_imitation.il_representations.envs.config import current
@@ -34,7 +34,7 @@ def mkdataset_random(
     There are at least `n_timesteps_min` steps in it. The same `seed` and number of environments give the same archive,
     with or without processes. `suffix` says how it is compressed: `.tgz`, `.tar.zst` or `.tar`.
 
-    Raises what building environments raises. Memory: one episode of each environment.
+    Memory: one episode of each environment.
     """
     if n_timesteps_min < 1:
         raise DataError(f"expected n_timesteps_min of at least 1, got {n_timesteps_min}")

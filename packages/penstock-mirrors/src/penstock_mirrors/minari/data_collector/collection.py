@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from penstock.errors import DataError
 from penstock.files import open_locked, scratch_folder
-from penstock.formats.minari import ids, root
+from penstock.formats.minari import ids
 from penstock.recording.hooks import EpisodeMetadata
 from penstock.recording.schema import RecordingSchema
 from penstock.recording.sink import Sink
@@ -33,8 +33,7 @@ Begin = Callable[[Path], MinariStorage]
 class Collection(Sink):
     """Episodes that will be a dataset. `begin` makes the storage in a data directory, when the first are saved.
 
-    Episodes are saved in batches, when the first of them has waited for a second, and by `flush`. Raises `OSError` if
-    the datasets root cannot be written.
+    Episodes are saved in batches, when the first of them has waited for a second, and by `flush`.
     """
 
     def __init__(self, begin: Begin, schema: RecordingSchema, describe: EpisodeMetadata | None) -> None:
@@ -81,11 +80,11 @@ class Collection(Sink):
             path = get_dataset_path() / f"{_PREFIX}{secrets.token_hex(8)}"
             path.mkdir()
             self._lock = open_locked(path / _LOCK, os.O_RDWR | os.O_CREAT, wait=True)
-            self._storage = self._begin(path / root.DATA)
+            self._storage = self._begin(path / ids.DATA)
         return self._storage
 
     def become(self, path: Path) -> None:
-        """Move everything to the place of a dataset. Raises `DataError` if it is taken."""
+        """Move everything to the place of a dataset."""
         self.flush()
         storage = self.storage()
         storage.close()
@@ -119,11 +118,11 @@ def _is_left(path: Path) -> bool:
         os.close(open_locked(path / _LOCK))
     except OSError:  # there is no lock, or its process lives
         return False
-    return (path / root.DATA).is_dir()
+    return (path / ids.DATA).is_dir()
 
 
 def finish(path: Path, place: Path) -> None:
-    """Make an unfinished recording the dataset at `place`. Raises `DataError` if it is none, or is still growing."""
+    """Make an unfinished recording the dataset at `place`."""
     if path not in unfinished():
         raise DataError(f"expected one of the unfinished recordings {[str(p) for p in unfinished()]}, got {path}")
     _install(path, place)

@@ -17,7 +17,7 @@ from penstock.core.episode import Episode
 from penstock.core.spaces import Space
 from penstock.envs.recovery import spec_from_json
 from penstock.errors import DataError
-from penstock.formats.minari import root
+from penstock.formats.minari import ids
 from penstock.recording.infos import make_infos
 from penstock.recording.recorder import StepRecorder
 from penstock.recording.schema import RecordingSchema
@@ -118,8 +118,7 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment and record it. After the last step of an episode, stepping on starts the next one.
 
-        Returns the values of the environment, unchanged by callbacks. Raises `DataError` for data that cannot be
-        recorded, and without a `reset` before.
+        Returns the values of the environment, unchanged by callbacks.
         """
         if self._callback is None:
             return self._recorder.advance(action, self.env.step, carry={})
@@ -180,8 +179,6 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Make a dataset of the recorded episodes, and start a new recording.
 
         The arguments are the same as in `create_dataset_from_buffers`.
-
-        Raises `DataError` if the id is malformed or taken; the recording is kept.
         """
         path = free_path(dataset_id)
         self._recorder.end()
@@ -204,7 +201,7 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._collection.storage().update_metadata(metadata)
         self._collection.become(path)
         self._start_afresh()
-        return MinariDataset(path / root.DATA)
+        return MinariDataset(path / ids.DATA)
 
     def close(self) -> None:
         """Close the environment. Episodes that are not in a dataset yet are kept: `create_dataset` still works."""
@@ -223,17 +220,15 @@ def recover_collection(path: str | Path, dataset_id: str, **metadata: Any) -> Mi
     """Make a dataset of a recording that was never finished (see `unfinished`).
 
     `metadata` are entries of the dataset's, such as `author`, `description` or `algorithm_name`.
-
-    Raises `DataError` if the id is malformed or taken, or there is no such recording.
     """
     place = free_path(dataset_id)
-    data = Path(path) / root.DATA
+    data = Path(path) / ids.DATA
     storage = MinariStorage.read(data)
     env_spec = spec_from_json(storage.metadata.get("env_spec"))
     storage.update_metadata(dataset_metadata(dataset_id, env_spec, None, **metadata))
     storage.close()
     finish(Path(path), place)
-    return MinariDataset(place / root.DATA)
+    return MinariDataset(place / ids.DATA)
 
 
 def _described(callback: EpisodeMetadataCallback, spaces: tuple[Space, Space], episode: Episode) -> Mapping[str, Any]:

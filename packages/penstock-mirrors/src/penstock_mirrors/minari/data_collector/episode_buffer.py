@@ -38,10 +38,7 @@ class EpisodeBuffer:
             set_fields(self, **{name: _copied(getattr(self, name))})
 
     def add_step_data(self, step_data: StepData | Mapping[str, Any]) -> EpisodeBuffer:
-        """Return this episode with one more step, whose keys are singular or plural. Lists are shared, not copied.
-
-        Raises `DataError` if the structure of a value differs from the steps before.
-        """
+        """Return this episode with one more step, whose keys are singular or plural. Lists are shared, not copied."""
         step = singular(step_data)
         extras = {key: value for key, value in step.items() if key not in _STEP_KEYS}
         return replace(

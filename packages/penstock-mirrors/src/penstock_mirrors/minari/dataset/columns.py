@@ -24,8 +24,7 @@ from penstock_mirrors.minari.data_collector.episode_buffer import EpisodeBuffer
 def episode_of(buffer: EpisodeBuffer, spec: Spec, stored: Spec | None) -> Episode:
     """Return the episode in a buffer, with the spaces of `spec` and, if it is given, the columns of `stored`.
 
-    Values are cast to the dtypes of their spaces if that is exact, or only rounds. Raises `DataError` if they do not
-    fit the spaces or one another.
+    Values are cast to the dtypes of their spaces if that is exact, or only rounds.
     """
     steps = len(buffer.rewards)
     columns: dict[str, Array] = {}
@@ -54,10 +53,7 @@ def episode_of(buffer: EpisodeBuffer, spec: Spec, stored: Spec | None) -> Episod
 
 
 def leaf_values(path: str, space: spaces.Space, values: Any) -> Iterator[tuple[str, spaces.Space, Any]]:
-    """Path, leaf space and values of every leaf; a list of dicts or tuples counts as a dict or tuple of lists.
-
-    Raises `DataError` if the structure of the values is not the space's.
-    """
+    """Path, leaf space and values of every leaf; a list of dicts or tuples counts as a dict or tuple of lists."""
     match space:
         case spaces.Dict():
             keys = list(space.spaces)
@@ -93,7 +89,7 @@ def _column(path: str, space: spaces.Space, values: Any) -> Array:
 
 
 def fitted(path: str, array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    """Return `array` as `dtype` if that only rounds floats or changes nothing. Raises `DataError` otherwise."""
+    """Return `array` as `dtype` if that only rounds floats or changes nothing."""
     if array.dtype == dtype:
         return array
     if array.dtype.kind in "biufc":
@@ -227,10 +223,7 @@ def _brief(value: object) -> str:
 
 
 def conformed(episode: Episode, spec: Spec) -> Episode:
-    """Return the episode with the dtypes of `spec`, where casting is exact or only rounds floats.
-
-    Raises `DataError` if it is not, and if the columns are others.
-    """
+    """Return the episode with the dtypes of `spec`, where casting is exact or only rounds floats."""
     if episode.spec is spec:
         return episode
     if episode.columns.keys() != spec.keys():

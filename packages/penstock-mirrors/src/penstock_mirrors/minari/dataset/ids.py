@@ -7,9 +7,7 @@ from penstock.formats.minari import ids
 
 
 def parse_dataset_id(dataset_id: str) -> tuple[str | None, str, int]:
-    """Return namespace (or None), name and version of an id. Raises `DataError` for other text, or
-    without a version.
-    """
+    """Return namespace (or None), name and version of an id."""
     try:
         namespace, name, version = ids.parse(dataset_id)
     except DataError as error:

@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.envs.registration import EnvSpec
 
-from penstock.envs.recovery import check_requirements, recover, spec_from_json
+from penstock.envs.recovery import recover, spec_from_json
 from penstock.errors import DataError, FormatError
 from penstock.formats.minari.metadata import VERSION
 from penstock_mirrors.minari.data_collector.episode_buffer import EpisodeBuffer
 from penstock_mirrors.minari.dataset.episode_data import EpisodeData
 from penstock_mirrors.minari.dataset.ids import gen_dataset_id, parse_dataset_id
 from penstock_mirrors.minari.dataset.minari_storage import MinariStorage
-from penstock_mirrors.minari.dataset.versions import is_supported
+from penstock_mirrors.minari.dataset.versions import check_requirements, is_supported
 
 Indices = npt.NDArray[np.int_]
 GymSpace = gymnasium.Space[Any]
@@ -53,10 +53,7 @@ class MinariDatasetSpec:
 
 
 class MinariDataset:
-    """Dataset of the episodes `episode_indices` (default: all) of a storage, or of the data directory at a path.
-
-    Raises `FormatError` if the data is damaged, or was written by a release that cannot be read.
-    """
+    """Dataset of the episodes `episode_indices` (default: all) of a storage, or of the data directory at a path."""
 
     def __init__(
         self, data: MinariStorage | str | os.PathLike[str], episode_indices: Sequence[int] | Indices | None = None
@@ -85,8 +82,6 @@ class MinariDataset:
         `kwargs` go to `gymnasium.make`. Only an environment that is registered here with the entry point and arguments
         that the dataset names is made, in wrappers that neither run code nor write files, unless `trust`. Warns about
         requirements of the dataset that are not met.
-
-        Raises `DataError` if the dataset has no environment, `UnsafeDataError` for one that needs trust.
         """
         check_requirements(self._storage.metadata.get("requirements") or [], {"minari": VERSION})
         spec = self.eval_env_spec if eval_env else self.env_spec
@@ -109,7 +104,7 @@ class MinariDataset:
         return MinariDataset(self._storage, self._indices[np.array(kept, np.bool_)])
 
     def sample_episodes(self, n_episodes: int) -> list[EpisodeData]:
-        """Return `n_episodes` different random episodes. Raises `ValueError` if there are fewer."""
+        """Return `n_episodes` different random episodes."""
         return list(self.iterate_episodes(self._generator.choice(self._indices, size=n_episodes, replace=False)))
 
     def iterate_episodes(self, episode_indices: Iterable[int] | None = None) -> Iterator[EpisodeData]:

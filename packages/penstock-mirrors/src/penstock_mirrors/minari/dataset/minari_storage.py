@@ -65,10 +65,7 @@ class MinariStorage:
 
     @classmethod
     def read_raw_metadata(cls, data_path: PathLike) -> dict[str, Any]:
-        """Return a dataset's metadata entries, spaces as JSON text. Opens no other file, except for datasets of 0.4.
-
-        Raises `DataError` if there is no dataset at the path, `FormatError` if its metadata is damaged.
-        """
+        """Return a dataset's metadata entries, spaces as JSON text. Opens no other file, except for datasets of 0.4."""
         path = Path(data_path)
         if not path.is_dir():
             raise DataError(f"The data path {data_path} doesn't exist")
@@ -103,9 +100,6 @@ class MinariStorage:
         """Create an empty dataset in a new directory. Missing spaces are taken from the environment.
 
         `jpeg_encoding` stores images as JPEG, which loses detail; without it they are stored exactly.
-
-        Raises `DataError` if the directory has a dataset, the format is unknown, or neither spaces nor an environment
-        are given.
         """
         kind = get_minari_storage(data_format)
         if env_spec is None and (observation_space is None or action_space is None):
@@ -140,7 +134,7 @@ class MinariStorage:
         return entries
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries, atomically. Raises `DataError` for entries that describe the stored data."""
+        """Add or replace entries, atomically."""
         entries = self.read_raw_metadata(self._data_path)
         forbidden = sorted(entries_of.FIXED & metadata.keys() & entries.keys())
         if forbidden:
@@ -156,10 +150,7 @@ class MinariStorage:
     def update_episode_metadata(
         self, metadatas: Iterable[Mapping[str, Any]], episode_indices: Iterable[int] | None = None
     ) -> None:
-        """Add or replace entries of episodes (default: all), one mapping each.
-
-        Raises `DataError` if there are more of one than of the other.
-        """
+        """Add or replace entries of episodes (default: all), one mapping each."""
         numbers = list(range(self.total_episodes) if episode_indices is None else map(int, episode_indices))
         updates = list(metadatas)
         if len(numbers) != len(updates):
@@ -185,7 +176,7 @@ class MinariStorage:
         )
 
     def get_episodes(self, episode_indices: Iterable[int]) -> Iterator[dict[str, Any]]:
-        """Yield episodes as dicts with the names of `EpisodeData`. Memory: one at a time. Raises `IndexError`."""
+        """Yield episodes as dicts with the names of `EpisodeData`. Memory: one at a time."""
         return (as_dict(episode, number, *self._columns) for number, episode in self._numbered(episode_indices))
 
     def episodes(self, episode_indices: Iterable[int] | None = None) -> Iterator[Episode]:
@@ -201,11 +192,7 @@ class MinariStorage:
             yield number, source.episode(number)
 
     def update_episodes(self, episodes: Iterable[EpisodeBuffer]) -> None:
-        """Append the episodes of buffers, numbered in order; several are committed together.
-
-        Raises `DataError` for an episode that does not fit the spaces or the columns of the dataset, or has the id of
-        a stored episode; the episodes before it are stored.
-        """
+        """Append the episodes of buffers, numbered in order; several are committed together."""
         spec = Spec({}, *self._columns)
         first = self.total_episodes
         stored = self._source().spec if first else None
@@ -216,7 +203,7 @@ class MinariStorage:
     def append(self, episodes: Iterable[Episode]) -> None:
         """Append episodes given as columns, with their metadata. Values are cast to the dataset's dtypes if exact.
 
-        The first episode sets the columns of a dataset. Raises `DataError` or `SpecError` for other columns.
+        The first episode sets the columns of a dataset.
         """
         arriving = iter(episodes)
         if self.total_episodes == 0:
@@ -346,7 +333,7 @@ STORAGES: dict[str, type[MinariStorage]] = {kind.FORMAT: kind for kind in (Arrow
 
 
 def get_minari_storage(storage_type: str) -> type[MinariStorage]:
-    """Return the storage class of a format. Raises `DataError` for an unknown format."""
+    """Return the storage class of a format."""
     if storage_type not in STORAGES:
         raise DataError(f"No storage implemented for {storage_type}. Available formats: {list(STORAGES)}")
     return STORAGES[storage_type]

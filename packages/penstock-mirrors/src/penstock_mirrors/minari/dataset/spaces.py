@@ -18,10 +18,7 @@ _ANY_LENGTH = 2**31 - 1
 
 
 def stored_space(space: gymnasium.Space[Any]) -> spaces.Space:
-    """Return the standard's space for the columns of `space`. For a custom space it follows from its samples.
-
-    Raises `SpecError` if those are neither text nor numbers of one shape.
-    """
+    """Return the standard's space for the columns of `space`. For a custom space it follows from its samples."""
     inner: Any = getattr(space, "spaces", None)  # its type there says nothing about the spaces below
     if isinstance(space, gymnasium.spaces.Dict):
         return spaces.Dict({key: stored_space(part) for key, part in inner.items()})

@@ -14,7 +14,7 @@ from penstock.core.spaces import Space
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
 from penstock.files import move, scratch_folder, sync
-from penstock.formats.minari import columns, ids, metadata, root, writing
+from penstock.formats.minari import columns, ids, metadata, writing
 from penstock.formats.minari.format import MinariFormat
 from penstock.formats.minari.hdf5_index import MAIN
 from penstock.formats.minari.hdf5_source import ROOT_MARKS, read_attributes
@@ -32,15 +32,15 @@ def building(path: Path) -> Generator[Path]:
     """
     with scratch_folder(get_dataset_path() / path.name) as scratch:
         staging = scratch / "made"
-        (staging / root.DATA).mkdir(parents=True)
-        yield staging / root.DATA
+        (staging / ids.DATA).mkdir(parents=True)
+        yield staging / ids.DATA
         install(staging, path)
 
 
 def install(staging: Path, path: Path) -> None:
-    """Make a filled directory the dataset at `path`, and its namespaces exist. Raises `DataError` if it is taken."""
+    """Make a filled directory the dataset at `path`, and its namespaces exist."""
     namespace = ids.parse(ids.id_of(path, get_dataset_path())).namespace
-    root.ensure_namespace(namespace, get_dataset_path())
+    ids.ensure_namespace(namespace, get_dataset_path())
     if path.exists():
         raise DataError(f"expected a free place for the dataset, got {path}; choose another name or version")
     move(staging, path)
@@ -62,7 +62,7 @@ def begin_data(data: Path, spec: Spec, data_format: str, images: writing.Images)
     """Put an empty data file for episodes of `spec` into a data directory, whose metadata stays as it is."""
     with scratch_folder(data / "new") as scratch:
         _FORMAT.create(scratch / "new", spec, data_format=data_format, images=images).close()
-        for child in (scratch / "new" / root.DATA).iterdir():
+        for child in (scratch / "new" / ids.DATA).iterdir():
             if child.name != metadata.FILE:
                 move(child, data / child.name, overwrite=child.is_file())
 
@@ -73,10 +73,7 @@ def empty_spec(observation_space: Space, action_space: Space) -> Spec:
 
 
 def legacy_metadata(data: Path) -> dict[str, Any]:
-    """Return the metadata entries of a dataset of 0.4, which stores them at the root of its file.
-
-    Raises `DataError` if there is no data, `FormatError` if entries are nowhere.
-    """
+    """Return the metadata entries of a dataset of 0.4, which stores them at the root of its file."""
     if not (data / MAIN).is_file() and not (data / metadata.FILE).exists():
         raise DataError(f"No data found in data path {data}")
     entries: dict[str, Any] = {}

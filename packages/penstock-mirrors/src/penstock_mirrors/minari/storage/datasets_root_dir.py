@@ -8,10 +8,7 @@ from penstock.formats.minari import ids
 
 
 def get_dataset_path(dataset_id: str | None = None) -> Path:
-    """Return the directory of a dataset or namespace, or the root (which is created) without an argument.
-
-    Raises `UnsafeDataError` for a name that would leave the root.
-    """
+    """Return the directory of a dataset or namespace, or the root (which is created) without an argument."""
     if dataset_id:
         return ids.inside(dataset_id)
     ids.root().mkdir(parents=True, exist_ok=True)

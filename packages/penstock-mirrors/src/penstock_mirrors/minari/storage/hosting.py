@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.errors import DataError, PenstockError
 from penstock.flow import map_on_threads
-from penstock.formats.minari import root
+from penstock.formats.minari import ids
 from penstock.formats.minari.metadata import VERSION
 from penstock_mirrors.minari.dataset.ids import gen_dataset_id, latest, parse_dataset_id
 from penstock_mirrors.minari.dataset.minari_storage import MinariStorage
@@ -60,8 +60,6 @@ def split_remote(url: str) -> tuple[str | None, str]:
     """Hub and id of a dataset's URL; no hub for what is an id already.
 
     On `hf` and `gcp` the hub is the first part. Elsewhere the dataset itself says its id.
-
-    Raises `DataError` if the URL has no dataset.
     """
     scheme, separator, place = url.partition("://")
     if not separator:
@@ -83,8 +81,6 @@ def download_dataset(dataset_id: str, force_download: bool = False) -> None:
 
     `dataset_id` may be a URL, such as `hf://farama-minari/D4RL/door/human-v2`. An existing dataset is kept,
     with a warning, unless `force_download`, which also downloads datasets that a release cannot read.
-
-    Raises `DataError` if the hub has no such dataset, or none that can be read here.
     """
     hub, dataset_id = split_remote(dataset_id)
     _download(hub, dataset_id, force_download, set())
@@ -162,11 +158,11 @@ def _download_namespaces(cloud: CloudStorage, dataset_id: str) -> None:
     for parent in namespace_hierarchy(namespace):
         if parent in there and parent not in here:
             cloud.download_namespace_metadata(parent, get_dataset_path())
-    root.ensure_namespace(namespace, get_dataset_path())
+    ids.ensure_namespace(namespace, get_dataset_path())
 
 
 def _download_parts(hub: str | None, dataset_id: str, seen: set[str]) -> None:
-    entries = MinariStorage.read_raw_metadata(get_dataset_path(dataset_id) / root.DATA)
+    entries = MinariStorage.read_raw_metadata(get_dataset_path(dataset_id) / ids.DATA)
     known: list[Any] = entries.get("combined_datasets") or []
     parts = [str(part) for part in known if part not in seen]
     if parts:
@@ -179,8 +175,6 @@ def upload_dataset(dataset_id: str, token: str | None = None) -> None:
     """Copy a local dataset to the hub (`MINARI_REMOTE`), with its namespaces and the datasets that it combines.
 
     Warns and does nothing if the hub has the dataset. `token` is explained at `get_cloud_storage`.
-
-    Raises `FileNotFoundError` if a dataset is not here.
     """
     namespace = parse_dataset_id(dataset_id)[0]
     cloud = get_cloud_storage(token=token)
@@ -193,7 +187,7 @@ def upload_dataset(dataset_id: str, token: str | None = None) -> None:
     waiting, seen = [dataset_id], {dataset_id}
     while waiting:
         part = waiting.pop()
-        entries = MinariStorage.read_raw_metadata(get_dataset_path(part) / root.DATA)
+        entries = MinariStorage.read_raw_metadata(get_dataset_path(part) / ids.DATA)
         print(f"Uploading dataset {part}")
         cloud.upload_dataset(part)
         known: list[Any] = entries.get("combined_datasets") or []

@@ -8,31 +8,28 @@ from typing import Any
 
 from penstock.errors import FormatError
 from penstock.files import sweep
-from penstock.formats.minari import root
+from penstock.formats.minari import ids
 from penstock_mirrors.minari.dataset.ids import latest, parse_dataset_id
 from penstock_mirrors.minari.dataset.minari_dataset import MinariDataset
 from penstock_mirrors.minari.dataset.minari_storage import MinariStorage
 from penstock_mirrors.minari.dataset.versions import is_supported
-from penstock_mirrors.minari.storage import hosting
+from penstock_mirrors.minari.storage import hosting, root
 from penstock_mirrors.minari.storage.datasets_root_dir import get_dataset_path
 
 
 def load_dataset(dataset_id: str, download: bool = False) -> MinariDataset:
-    """Open a dataset; with `download`, fetch a missing dataset from the hub first. Nothing is executed.
-
-    Raises `FileNotFoundError` if it is not here, `DataError` for a malformed id, `FormatError` for a broken dataset.
-    """
+    """Open a dataset; with `download`, fetch a missing dataset from the hub first. Nothing is executed."""
     parse_dataset_id(dataset_id)
     path = get_dataset_path(dataset_id)
-    if not (path / root.DATA).is_dir():
+    if not (path / ids.DATA).is_dir():
         sweep(path.parent)  # ends a replacement that was killed between two renames
-    if not (path / root.DATA).is_dir():
+    if not (path / ids.DATA).is_dir():
         if not download:
             raise FileNotFoundError(
                 f"Dataset {dataset_id} not found locally at {path}. Use download=True to download the dataset."
             )
         hosting.download_dataset(dataset_id)
-    return MinariDataset(path / root.DATA)
+    return MinariDataset(path / ids.DATA)
 
 
 def list_local_datasets(
@@ -57,7 +54,7 @@ def list_local_datasets(
 
 def _checked(dataset_id: str) -> dict[str, Any]:
     parse_dataset_id(dataset_id)
-    metadata = dict(MinariStorage.read_raw_metadata(get_dataset_path(dataset_id) / root.DATA))
+    metadata = dict(MinariStorage.read_raw_metadata(get_dataset_path(dataset_id) / ids.DATA))
     stored: Mapping[str, Any] = metadata
     if stored.get("dataset_id") != dataset_id:
         raise FormatError(f"expected the id of its directory in its metadata, got {stored.get('dataset_id')!r}")
@@ -65,10 +62,7 @@ def _checked(dataset_id: str) -> dict[str, Any]:
 
 
 def delete_dataset(dataset_id: str) -> None:
-    """Delete a local dataset with all its files.
-
-    Raises `DataError` for a malformed id, `FileNotFoundError` if there is no such dataset.
-    """
+    """Delete a local dataset with all its files."""
     parse_dataset_id(dataset_id)
     root.delete_dataset(dataset_id, get_dataset_path())
     print(f"Dataset {dataset_id} deleted!")

@@ -26,7 +26,7 @@ def visualize(scene_index: int, frames: Sequence[FrameVisualization]) -> Any:
 
     Agents have tooltips, and the legend hides trajectories.
 
-    Needs `penstock-driving[bokeh]`. Raises `DataError` without a frame.
+    Needs `penstock-driving[bokeh]`.
     """
     models, plotting, layouts = (
         require(f"bokeh.{part}", "bokeh", "penstock-driving") for part in ("models", "plotting", "layouts")

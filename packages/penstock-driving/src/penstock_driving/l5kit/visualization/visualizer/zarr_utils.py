@@ -49,8 +49,7 @@ def zarr_to_visualizer_scene(
 ) -> list[FrameVisualization]:
     """Return the visible elements of each frame of a dataset of one scene (`get_scene_dataset`).
 
-    They are the map around the ego, all agents with a probability above 0.1, and the future of ego and agents. Raises
-    `DataError` for another number of scenes.
+    They are the map around the ego, all agents with a probability above 0.1, and the future of ego and agents.
     """
     if len(scene_dataset.scenes) != 1:
         raise DataError(f"expected a dataset of one scene, got {len(scene_dataset.scenes)}; see get_scene_dataset")

@@ -18,7 +18,5 @@ def get_cloud_storage(remote_path: str | None = None, token: str | None = None) 
     """Return the hub at `remote_path`: `hf://<organisation>`, `gcp://<bucket>`, a fsspec URL, or a local directory.
 
     `token` is the API token for `hf`, and the path of a service account's key file for `gcp`.
-
-    Raises `MissingExtraError` if a library that the hub needs is not installed, `DataError` for an unknown scheme.
     """
     return CloudStorage(remote_path or default_remote(), token)

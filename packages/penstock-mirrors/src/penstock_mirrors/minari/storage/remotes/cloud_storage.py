@@ -14,7 +14,7 @@ from typing import Any
 from penstock.core.boundary import json_object
 from penstock.errors import FormatError, PenstockError, UnsafeDataError, require
 from penstock.files import atomic_path, move, scratch_folder
-from penstock.formats.minari import ids, metadata, root
+from penstock.formats.minari import ids, metadata
 from penstock.locations.fsspec_store import FsspecStore
 from penstock.locations.objects import ObjectInfo, ObjectStore, joined
 from penstock.locations.proven import ProvenStore
@@ -22,16 +22,13 @@ from penstock.locations.retry import Retry
 from penstock.locations.stores import object_store
 from penstock_mirrors.minari.storage.datasets_root_dir import get_dataset_path
 
-_DATA_FILE = f"/{root.DATA}/{metadata.FILE}"
+_DATA_FILE = f"/{ids.DATA}/{metadata.FILE}"
 _PIECE = 32 << 20  # bytes of one request of a download
 SINGLE_ROOT = ("hf", "gcp", "gs")  # schemes whose hub is the first part of a URL
 
 
 class CloudStorage:
-    """A hub at a URL or a local directory.
-
-    Raises `MissingExtraError` if fsspec or the package of the scheme is missing, `DataError` for an unknown scheme.
-    """
+    """A hub at a URL or a local directory."""
 
     def __init__(self, name: str, token: str | None = None) -> None:
         self.scheme, separator, self.name = name.partition("://")
@@ -56,21 +53,15 @@ class CloudStorage:
         if self.scheme == "hf":
             names: Iterable[str] = (*self._groups(), *self._registered("namespaces"))
         else:
-            names = self._listed(f"/{root.NAMESPACE_FILE}", "")
+            names = self._listed(f"/{ids.NAMESPACE_FILE}", "")
         return (name for name in sorted(set(names)) if ids.NAMESPACE.fullmatch(name))
 
     def get_dataset_metadata(self, dataset_id: str) -> dict[str, Any]:
-        """Return the raw metadata of a dataset ("" for a dataset at the hub's root).
-
-        Raises `FileNotFoundError`, or `FormatError` if it is not JSON.
-        """
+        """Return the raw metadata of a dataset ("" for a dataset at the hub's root)."""
         return self._json(f"{dataset_id}{_DATA_FILE}".lstrip("/"))
 
     def download_dataset(self, dataset_id: str, path: Path) -> None:
-        """Copy a dataset below the root `path`, atomically. An existing dataset is replaced.
-
-        Raises `UnsafeDataError` for a file name that would leave the dataset, `FileNotFoundError` if it does not exist.
-        """
+        """Copy a dataset below the root `path`, atomically. An existing dataset is replaced."""
         target = ids.directory(dataset_id, path)
         path.mkdir(parents=True, exist_ok=True)
         with scratch_folder(path / target.name) as scratch:
@@ -104,7 +95,7 @@ class CloudStorage:
         files = [file for file in sorted(source.rglob("*")) if file.is_file()]
         files = [f for f in files if not any(part.startswith(".") for part in f.relative_to(source).parts)]
         # The metadata makes a dataset visible to others, so it is copied last.
-        for file in sorted(files, key=lambda file: file == source / root.DATA / metadata.FILE):
+        for file in sorted(files, key=lambda file: file == source / ids.DATA / metadata.FILE):
             self._put(file, f"{dataset_id}/{file.relative_to(source).as_posix()}")
         if self.scheme == "hf":
             self._register("datasets", dataset_id)
@@ -112,7 +103,7 @@ class CloudStorage:
     def upload_namespace(self, namespace: str) -> None:
         """Copy the metadata of a local namespace to the hub."""
         self._make_group(namespace)
-        self._put(get_dataset_path(namespace) / root.NAMESPACE_FILE, f"{namespace}/{root.NAMESPACE_FILE}")
+        self._put(get_dataset_path(namespace) / ids.NAMESPACE_FILE, f"{namespace}/{ids.NAMESPACE_FILE}")
         if self.scheme == "hf" and "/" in namespace:
             self._register("namespaces", namespace)
 
@@ -121,10 +112,10 @@ class CloudStorage:
 
         Parents that are not namespaces here yet stay plain directories.
         """
-        entries = self._json(f"{namespace}/{root.NAMESPACE_FILE}")
+        entries = self._json(f"{namespace}/{ids.NAMESPACE_FILE}")
         target = ids.inside(namespace, path)
         target.mkdir(parents=True, exist_ok=True)
-        metadata.write_json(target / root.NAMESPACE_FILE, entries)
+        metadata.write_json(target / ids.NAMESPACE_FILE, entries)
 
     def _json(self, name: str) -> dict[str, Any]:
         info = self.store.stat(name)
@@ -152,7 +143,7 @@ class CloudStorage:
     def _registered(self, kind: str) -> Iterator[str]:
         for group in self._groups():
             try:
-                yield from map(str, self._json(f"{group}/{root.NAMESPACE_FILE}").get(kind, []))
+                yield from map(str, self._json(f"{group}/{ids.NAMESPACE_FILE}").get(kind, []))
             except FileNotFoundError:
                 if kind == "datasets":  # a repository that is one dataset
                     yield group
@@ -160,14 +151,14 @@ class CloudStorage:
     def _register(self, kind: str, name: str) -> None:
         group = name.partition("/")[0]
         try:
-            entries = self._json(f"{group}/{root.NAMESPACE_FILE}")
+            entries = self._json(f"{group}/{ids.NAMESPACE_FILE}")
         except FileNotFoundError:
             return  # a repository that is one dataset needs no register
         entries[kind] = sorted({*entries.get(kind, []), name})
-        with scratch_folder(get_dataset_path() / root.NAMESPACE_FILE) as folder:
-            register = folder / root.NAMESPACE_FILE
+        with scratch_folder(get_dataset_path() / ids.NAMESPACE_FILE) as folder:
+            register = folder / ids.NAMESPACE_FILE
             metadata.write_json(register, entries)
-            self._put(register, f"{group}/{root.NAMESPACE_FILE}")
+            self._put(register, f"{group}/{ids.NAMESPACE_FILE}")
 
     def _make_group(self, name: str) -> None:
         if self.scheme == "hf":
