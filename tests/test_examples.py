@@ -110,14 +110,20 @@ def test_a_language_model_learns_from_groups_of_its_completions() -> None:
     script = runpy.run_path(str(EXAMPLES / "grpo.py"))
     assert script["reward"]([3, 1, 10], [1, 3, 11]) == 1.0
     assert script["reward"]([3, 1, 10], [1, 11]) == pytest.approx(1 / 3)
-    torch.manual_seed(0)
+    assert script["reward"]([3, 1, 13], [12, 4, 4, 11]) == 1.0  # with the answer of the tool
+    assert script["reward"]([3, 1, 13], [4, 11]) == 1.0
+    torch.manual_seed(2)
     policy, sampler = script["Policy"](), penstock.replay.GroupSampler(4)
     replay = penstock.Replay(None, 1000, samples=penstock.replay.Completions(32, pack=True), sampler=sampler)
     recorder = penstock.replay.CompletionRecorder(replay, 4)
-    recorder.add_prompt([5, 10])
+    recorder.add_prompt([5, 13])
     while recorder.pending:
         script["sample"](policy, recorder, 0, 3)
     batch = replay.sample(4)
+    called = (batch["tokens"] == 12) & batch["completion_mask"]
+    assert called.any()
+    assert not batch["completion_mask"][:, 1:][called[:, :-1]].any()  # answers of the tool
+    assert batch["rewards"][called].max() == np.float32(0.2)
     sampled = torch.from_numpy(batch["completion_mask"])
     tokens, positions, segments = (
         torch.from_numpy(batch[name].astype(np.int64)) for name in ("tokens", "positions", "segment_ids")
@@ -135,7 +141,7 @@ def test_a_language_model_learns_from_groups_of_its_completions() -> None:
     assert losses[-1] < losses[0] - 0.01
     curve, trained = script["train"](2)
     assert len(curve) == 2
-    assert trained.drawn >= 2 * 8
+    assert trained.refresh().drawn >= 2 * 8
 
 
 def test_a_q_network_learns_from_its_own_steps_and_a_dataset(tmp_path: Path) -> None:
