@@ -229,7 +229,7 @@ def run(python: Any, root: Any, mode: Any, *arguments: Any) -> Any:
 def compare(python: Any, legacy: Any) -> Any:
     import figures  # not on top: the reference's interpreter runs this file without its folder
 
-    from penstock.formats.minari import root as listing
+    from penstock_mirrors.minari.storage import root as listing
 
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.envs import named
+from penstock.errors import DataError
+from penstock.recording.rollout_spec import RolloutSpec
 from tests.cli.conftest import Call
 
 
@@ -130,6 +133,12 @@ def test_benchmarks_refuse(call: Call, tmp_path: Path, arguments: tuple[object, 
     answer = call("record", *arguments, "-o", tmp_path / "data")
     assert (answer.code, complaint in " ".join(answer.err.replace("│", " ").split())) == (2, True), answer.err
     assert not (tmp_path / "data").exists()
+
+
+def test_benchmarks_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(named, "modules", tuple)
+    with pytest.raises(DataError, match="pip install penstock-imitation brings benchmarks"):
+        RolloutSpec("toy/reach").make()
 
 
 def test_in_parts_and_as_an_array_job(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

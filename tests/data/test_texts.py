@@ -217,6 +217,10 @@ def test_wrong_use_is_refused() -> None:
         data.windows(4, pad="zero").map(lambda columns: {"tokens": columns["tokens"]}).map(fill, seed=0)[:1]
     with pytest.raises(SpecError, match="targets in a row"):
         packs.map(SpanCorruption(TOP, 128, 3), seed=0)[:]
+    small = penstock.from_arrays({"tokens": np.arange(9, dtype="uint8")}, [9]).sequences()
+    for wide in (FillInTheMiddle(PRE, SUF, MID, 64, rate=1), SpanCorruption(TOP, 128, 64)):
+        with pytest.raises(SpecError, match=r"uint8 can hold.*int32"):
+            small.map(wide, seed=0)[:]
     for wrong in ({"rate": 1.5}, {"length": 0}, {"spm_rate": -0.1}):
         with pytest.raises(PlanError):
             FillInTheMiddle(**{"prefix_token": 1, "suffix_token": 2, "middle_token": 3, "length": 5, **wrong})

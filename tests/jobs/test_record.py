@@ -385,7 +385,7 @@ def test_refusals(tmp_path: Path) -> None:
         plan(tmp_path)
     work = plan(tmp_path / "out")
     changed = replace(work, fingerprint="other")
-    with pytest.raises(StateError, match="the data of the work plan"):
+    with pytest.raises(StateError, match="the data and the function of the work plan"):
         changed.opened()
 
 

@@ -151,6 +151,17 @@ def test_a_loop_that_finishes_the_old_extent_ends_there(store):
     assert taken(loader) == epoch(store, 1)
 
 
+def test_a_data_loader_reads_one_extent_of_the_data(store):
+    state, _, rest = stopped(store, 3)
+    grow(store)
+    loader = dataset(store).loader(3, output="torch")
+    loader.load_state_dict(state, grown="finish_epoch")
+    view = loader.data_loader()
+    assert [x for batch in view for x in batch["x"][:, 0].tolist()] == rest
+    with pytest.raises(StateError, match="the data have grown, or a mix has changed"):
+        list(view)
+
+
 def test_a_source_that_moves_under_a_running_loader_changes_no_state(store):
     data = penstock.open(store)
     loader = data.windows(2).shuffle(seed=3).loader(3, threads=0)

@@ -115,6 +115,8 @@ def test_samples_may_be_taken_in_any_order():
     assert batch["a"].tolist() == [epoch(0)[5], epoch(0)[3], epoch(1)[2]]
     assert batch.ticket is None
     assert view.dataset[N + 2]["a"] == epoch(1)[2]
+    spawned = pickle.loads(pickle.dumps(view.dataset))
+    assert spawned.__getitems__([7])["a"].tolist() == [epoch(0)[7]]
     split = DataLoader(view.dataset, 10, sampler=range(N - 1, -1, -1), collate_fn=view.collate_fn)
     assert rows(split) == epoch(0)[::-1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 import penstock
 from penstock.data import MapDataset
 from penstock.errors import ArgumentError, PlanError, StateError
+from penstock.loading.ranks import MeshRows, Ranks
+from penstock.loading.uses import uses
 from penstock.plan import MixSchedule, Shuffle, Steps, Weighted
 from penstock.plan.batched import Batches
 from penstock.plan.weights import shares
@@ -166,3 +169,15 @@ def test_wrong_questions_are_refused() -> None:
     stream = penstock.IterDataset.of(samples(), 4).loader()
     with pytest.raises(PlanError, match="got one of a stream"):
         stream.uses(0)
+
+
+def test_over_a_mesh_tickets_are_of_all_ranks() -> None:
+    """Four parts of every batch, of which two processes have two each."""
+    feed = samples().loader(batch_size=8, threads=0)._cursor.source
+    mesh = replace(feed, ranks=Ranks(1, 2, mesh=MeshRows((2, 3), (0, 0, 1, 1))))
+    answer = uses(mesh, 0, 2, None, None, len(feed.dataset.plan))
+    rows = answer.table["row"].tolist()
+    sizes = [min(8, 22 - 8 * number) for number in answer.table["batch"].tolist()]
+    parts = [next(p for p in range(4) if (p + 1) * n // 4 > row) for row, n in zip(rows, sizes, strict=True)]
+    assert answer.table["rank"].tolist() == [part // 2 for part in parts]
+    assert [ticket and ticket.count for ticket in answer.tickets] == sizes

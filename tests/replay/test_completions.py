@@ -439,7 +439,7 @@ def test_errors() -> None:
         recorder.extend(keys[0], [1], version=0)
     with pytest.raises(DataError, match="one for each of 2 tokens, got 1"):
         recorder.extend(keys[0], [1, 2], [-1.0], 0, sampled=[True])
-    with pytest.raises(ArgumentError, match="expected a version for sampled tokens, and for no others, got None"):
+    with pytest.raises(ArgumentError, match="expected a version with sampled tokens alone, got None"):
         recorder.extend(keys[0], [1], [-1.0])
     with pytest.raises(ArgumentError, match="got 0 for key"):
         recorder.extend(keys[0], [1], version=0, sampled=False)

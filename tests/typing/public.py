@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
+import numpy as np
 import numpy.typing as npt
 
 import penstock
+from penstock.conversion.convert import ConversionReport
+from penstock.data.dataset import MappedEpisodes
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.loading import Batch
+
+
+def drawn(episode: penstock.Episode, rng: np.random.Generator) -> dict[str, Any]:
+    """A function that draws random numbers."""
+    return {"noise": rng.standard_normal(len(episode))}
+
+
+class Model:
+    """A function that is made once a process."""
+
+    def __call__(self, episode: penstock.Episode) -> npt.NDArray[Any]:
+        """One column."""
+        return episode.rewards
 
 
 def episodes(data: penstock.EpisodeDataset) -> None:
@@ -18,6 +34,12 @@ def episodes(data: penstock.EpisodeDataset) -> None:
     assert_type(data.split(0.5, 0.5), tuple[penstock.EpisodeDataset, ...])
     assert_type(data.spec["rewards"], penstock.Field)
     assert_type(data[0].rewards, npt.NDArray[Any])
+    mapped = data.map_episodes(lambda episode: episode.rewards * 2, column="double")
+    assert_type(mapped, MappedEpisodes)
+    assert_type(data.map_episodes(lambda episode: len(episode) > 3), MappedEpisodes)
+    assert_type(data.map_episodes(drawn, seed=1), MappedEpisodes)
+    assert_type(data.map_episodes(Model, column="x"), MappedEpisodes)
+    assert_type(mapped.write("double", jobs=2), ConversionReport)
 
 
 def samples(windows: penstock.MapDataset) -> None:
@@ -39,6 +61,14 @@ def loading(loader: penstock.Loader) -> None:
     for batch in loader:
         assert_type(batch, Batch)
     assert_type(loader.state_dict(), dict[str, Any])
+
+
+def layouts(samples: penstock.MapDataset) -> None:
+    """Batches are columns, also with other names, unless an output or a layout makes something else of them."""
+    assert_type(samples.loader(8, float32=True, rename={"observations": "obs"}, threads=1), penstock.Loader)
+    assert_type(samples.loader(8, layout="sb3"), penstock.Loader[Any])
+    assert_type(samples.loader(8, output="torch", layout=("observations", "actions")), penstock.Loader[Any])
+    assert_type(samples.repeat().loader(8, output="jax", drop_last=True), penstock.Loader[Any])
 
 
 def columns(batch: Batch) -> None:

@@ -48,6 +48,7 @@ SAMPLES: Mapping[str, str] = {
     "column_names": "list(samples[:1])",
     "columns": "list(samples[:1])",
     "concatenate": 'penstock.mix([one, other], stop="drain")',
+    "cycle": "repeat()",
     "enumerate": "with_row_numbers()",
     "interleave": "penstock.mix([one, other], [3, 1])",
     "iterate": "loader(batch_size=64), or penstock.IterDataset.of(samples, 64)",

@@ -25,7 +25,7 @@ from penstock.data.curation import Curation
 from penstock.data.derived import DerivedSource
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.episode_function import EpisodeFunction
-from penstock.data.episode_map import EpisodeMap
+from penstock.data.episode_map import EpisodeMap, RandomizedFunction
 from penstock.data.episode_selection import EpisodeSelection
 from penstock.data.map_dataset import MapDataset
 from penstock.data.map_function import ColumnFunction
@@ -390,7 +390,7 @@ class EpisodeDataset(OtherNames):
 
     def map_episodes(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[[Episode], Any] | RandomizedFunction | Callable[[], Any],
         *,
         column: str | None = None,
         align: Align | Mapping[str, Align] | None = None,

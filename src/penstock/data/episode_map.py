@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,6 +31,14 @@ ROWS: dict[Align, str] = {"step": "one for each step", "boundary": "one for each
 
 _DIGESTS: dict[tuple[str, str | int | None], FunctionDigest] = {}
 """Digest of each function that was named in this process, before its first call, which may fill global variables."""
+
+
+class RandomizedFunction(Protocol):
+    """A function of an episode with an argument `rng`."""
+
+    def __call__(self, episode: Episode, /, *, rng: np.random.Generator) -> Any:
+        """Return columns of the episode, or whether it stays."""
+        ...
 
 
 class EpisodeMap:

@@ -20,7 +20,7 @@ from penstock.errors import SpecError
 class FlattenObservations:
     """Function for `MapDataset.map` that makes one vector of the observations of each step.
 
-    Values, order and dtype are those of `gymnasium.spaces.utils.flatten`: keys in the order of the space, arrays in C
+    Values, order and dtype are as in `gymnasium.spaces.utils.flatten`: keys in the order of the space, arrays in C
     order, `Discrete` and `MultiDiscrete` values as one-hot vectors, and the common dtype of all parts. Values outside
     of a discrete space, such as padding, become zeros. Next observations are flattened too.
 
@@ -29,7 +29,7 @@ class FlattenObservations:
         column: Column of the observations, which may be a prefix. The default is `"observations"`.
 
     Raises:
-        SpecError: The space is None, or has a `Text`. When called: the columns are not those of the space.
+        SpecError: The space is None, or has a `Text`. When called: the columns are not the columns of the space.
 
     Example:
         >>> import numpy as np, penstock

@@ -87,16 +87,23 @@ class Texts:
                 f"expected at most {width} {name} in a row, got {int(total.max())}; pack shorter rows or fewer "
                 "sequences, with pack(max_sequences=), or give a larger length"
             )
+        limits = np.iinfo(self.tokens.dtype)
+        if values.min(initial=0) < limits.min or values.max(initial=0) > limits.max:
+            raise SpecError(
+                f"expected new tokens that {self.tokens.dtype} can hold, got {int(values.min())} to "
+                f"{int(values.max())}; convert the tokens to int32"
+            )
         before = offsets_of(lengths)[:-1]
         first = np.searchsorted(self.row, self.row)
         begin = self.row * width + before - before[first]
         inside = np.arange(len(values)) - np.repeat(before, lengths)
         place = np.repeat(begin, lengths) + inside
-        number = np.arange(len(self.row)) - first + 1
-        tokens, segments, positions = (
-            np.zeros(self.n * width, dtype) for dtype in (self.tokens.dtype, np.int32, np.int32)
-        )
-        tokens[place], segments[place], positions[place] = values, np.repeat(number, lengths), inside
+        tokens = np.zeros(self.n * width, self.tokens.dtype)
+        segments = np.zeros(self.n * width, np.int32)
+        positions = np.zeros(self.n * width, np.int32)
+        tokens[place] = values
+        segments[place] = np.repeat(np.arange(len(self.row)) - first + 1, lengths)
+        positions[place] = inside
         shape = self.n, width
         return tokens.reshape(shape), segments.reshape(shape), positions.reshape(shape)
 
@@ -162,7 +169,7 @@ class FillInTheMiddle:
         cuts = np.sort([_below(texts.keys(keys, kind), length + 1) for kind in _CUTS], axis=0)
         new_length = length + 3 * chosen
         offset = offsets_of(new_length)[:-1]
-        out = np.empty(int(new_length.sum()), texts.tokens.dtype)
+        out = np.empty(int(new_length.sum()), np.int64)
         owner = texts.owner
         inside = np.arange(len(owner)) - texts.offsets[owner]
         place = _moved(inside, length[owner], cuts[0][owner], cuts[1][owner], spm[owner])

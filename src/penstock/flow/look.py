@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,7 +10,6 @@ from penstock.flow.metrics import rates
 
 WAITS = 0.1  # of the time that the consumer waits for a batch: less, and it is the limit, also when stages are busy
 BUSY = 0.5  # of its threads' time: less, and no stage is the limit
-LOOKS = 10  # that a pipeline is judged over
 CONSUMER = "consumer"  # the stage that gets the batches of a loader
 
 ORDER = (
@@ -141,29 +139,3 @@ def bottleneck(before: Mapping[str, Any], after: Mapping[str, Any]) -> Bottlenec
     if ends and max(ends) < WAITS:
         return Bottleneck("consumer", busiest.name, busiest.busy)
     return Bottleneck("stage" if share[first] >= BUSY else "input", busiest.name, busiest.busy)
-
-
-class LookWindow:
-    """The last looks at a pipeline: it is judged from the oldest of them to the newest.
-
-    A loader that was started again counts from zero, so what was seen before is forgotten then.
-    """
-
-    def __init__(self, looks: int = LOOKS) -> None:
-        self._looks: deque[Mapping[str, Any]] = deque(maxlen=looks)
-
-    def add(self, look: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Add a look; the oldest one, which is itself where there is no other."""
-        if self._looks and look["time"] < self._looks[-1]["time"]:
-            self._looks.clear()
-        self._looks.append(look)
-        return self._looks[0]
-
-    @property
-    def looks(self) -> tuple[Mapping[str, Any], ...]:
-        """The looks, the oldest first."""
-        return tuple(self._looks)
-
-    def since(self, seconds: float) -> Mapping[str, Any]:
-        """Return the oldest look of the last `seconds`. There must be one."""
-        return next(look for look in self._looks if look["time"] >= self._looks[-1]["time"] - seconds)

@@ -149,7 +149,7 @@ def transformers_mask(batch: Batch) -> dict[str, Any]:
     seen = np.broadcast_to(np.tri(length, dtype=np.bool_), (len(rows.tokens), length, length))
     if rows.prefix is not None:
         seen = seen | rows.prefix[:, None, :]
-    # Padding is a sequence of its own, because a row of scores without any finite one has no softmax.
+    # Padding sees padding, because a row of scores without any finite one has no softmax.
     seen = seen & (rows.segments[:, :, None] == rows.segments[:, None, :])
     mask = np.where(seen, np.float32(0), np.finfo(np.float32).min)[:, None]
     return {
@@ -189,7 +189,7 @@ def trl(batch: Batch) -> dict[str, Any]:
 
 
 def torchtitan(batch: Batch) -> tuple[dict[str, Any], Int64Array]:
-    """Rows for torchtitan's trainer, which finds sequences by positions of 0. Padding is a sequence of its own.
+    """Rows for torchtitan's trainer, which finds sequences by positions of 0. Padding begins at position 0 too.
 
     Args:
         batch: The batch.

@@ -185,7 +185,7 @@ class Loader(Generic[T]):
 
     @property
     def sampler(self) -> torch.utils.data.Sampler[int]:
-        """A view for trainers of PyTorch: its `set_epoch` is that of the loader. It yields nothing.
+        """A view for trainers of PyTorch, whose `set_epoch` sets the epoch of the loader. It yields nothing.
 
         Example:
             >>> import penstock

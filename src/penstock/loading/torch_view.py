@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.core.boundary import loading_state
-from penstock.errors import PlanError, require
+from penstock.errors import PlanError, StateError, require
 from penstock.loading.batch_source import State
 from penstock.loading.cursor import Cursor, CursorPlace, saved
 from penstock.loading.layout import Layout
@@ -35,15 +35,16 @@ BLOCK = 1024  # positions that a sampler computes at once
 class PositionSampler(torch.utils.data.Sampler[int]):
     """The positions of one epoch for each `iter()`, without skipped ones, in the order of the dataset."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, fingerprint: str) -> None:
         self._cursor = cursor
+        self._fingerprint = fingerprint
 
     def __len__(self) -> int:
         source, state = self._cursor.current()
         return _planned(source).epoch_samples(state)
 
     def __iter__(self) -> PositionIterator:
-        return PositionIterator(self._cursor)
+        return PositionIterator(self._cursor, self._fingerprint)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin the next `iter()` at the start of an epoch."""
@@ -79,8 +80,9 @@ class PositionDataset(torch.utils.data.Dataset[Any]):
 class PositionIterator(Iterator[int]):
     """Iterator over the positions of one epoch, which its first `next` begins. Its state is a `Loader` state."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, fingerprint: str) -> None:
         self._cursor = cursor
+        self._fingerprint = fingerprint  # of the dataset that reads the positions
         self._ready: deque[int] = deque()
         self._place: CursorPlace | None = None  # where the epoch began; None: not begun
         self._rest = EpochSlice(0, 0, 0, 0)  # not ready yet
@@ -94,9 +96,7 @@ class PositionIterator(Iterator[int]):
 
     def _refill(self) -> None:
         if self._place is None:
-            self._place = self._cursor.place()
-            position = int(self._place.state["position"])
-            self._rest = _planned(self._place.source).epoch_slice(position) or EpochSlice(0, 0, 0, position)
+            self._place = self._begun()
         rest = self._rest
         hi = min(rest.lo + BLOCK, rest.hi)
         if rest.lo < hi:
@@ -104,6 +104,19 @@ class PositionIterator(Iterator[int]):
             self._ready.extend(source.skips.positions(np.arange(rest.lo, hi)).tolist())
             self._rest = replace(rest, lo=hi)
             self._cursor.move(self._place, {"position": self._following(source)})
+
+    def _begun(self) -> CursorPlace:
+        """Begin an epoch of the dataset."""
+        place = self._cursor.place()
+        source, position = _planned(place.source), int(place.state["position"])
+        if source.fingerprint != self._fingerprint:
+            raise StateError(
+                f"expected positions of the dataset {self._fingerprint}, which the DataLoader reads, got those of "
+                f"{source.fingerprint}: the data have grown, or a mix has changed; load the state into the loader "
+                "before data_loader(), with grown='next_epoch' if the data have grown"
+            )
+        self._rest = source.epoch_slice(position) or EpochSlice(0, 0, 0, position)
+        return place
 
     def _following(self, source: PositionSource) -> int:
         """The position after the ready ones."""
@@ -178,7 +191,7 @@ def data_loader(
             f"expected a loader without a device for worker processes, which cannot use one, got {device}; leave "
             "device out, and let the trainer copy the batches"
         )
-    sampler = PositionSampler(cursor)
+    sampler = PositionSampler(cursor, source.fingerprint)
     return (kind or torch.utils.data.DataLoader)(
         PositionDataset(source, hand_over, sampler),
         batch_size=source.batch_size,

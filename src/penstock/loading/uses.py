@@ -43,7 +43,8 @@ class Uses:
             (position that the sample had before `without`), `epoch`, `batch` (number in its epoch, -1 if no batch has
             the sample), `row` (in the batch of all ranks), `rank` (that has the row), `given` (whether the batch was
             given), and `skipped` (whether the loader skips the position now; whether it was given before is not known).
-        tickets: Ticket of each line: of the rows of that rank. None if no batch has the sample.
+        tickets: Ticket of each line: of the rows of that rank, or with a sharding of all ranks. None if no batch has
+            the sample.
         name: Name of the source.
 
     Example:

@@ -109,7 +109,8 @@ class SubsetPlan(FixedPlan, DerivedPlan):
     @override
     def inverse(self, below: IntArray, lo: int, hi: int) -> IntArray:
         """By a search in the sorted table, in which a sample may be several times."""
-        first, last = (self._rows[self._sorted].searchsorted(below, side) for side in ("left", "right"))
+        first = self._rows.searchsorted(below, sorter=self._sorted)
+        last = self._rows.searchsorted(below, "right", sorter=self._sorted)
         places = np.sort(self._sorted[ranges(first, last - first)])
         return in_each_epoch(places, len(self), lo, hi)
 

@@ -165,7 +165,7 @@ class WeightedPlan(DerivedPlan):
         """Goes up the tree for each draw of these samples. For random draws, looks at every position."""
         if not self._systematic:
             return super().inverse(below, lo, hi)
-        first = self._samples[self._order].searchsorted(below)
+        first = self._samples.searchsorted(below, sorter=self._order)
         known = first < len(self._order)
         known[known] = self._samples[self._order[first[known]]] == below[known]  # others have weight 0
         at = self._order[first[known]]

@@ -78,7 +78,7 @@ class PendingCompletion:
     turn_rewards: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
 
     def episode(self) -> Episode:
-        """Return the columns of the finished completion. Its reward is at the last token, added to those of turns.
+        """Return the columns of the finished completion. Its reward is added at the last token.
 
         A token that no policy sampled has the version of the sampled token before it, or of the first one.
         """
@@ -205,7 +205,7 @@ class CompletionRecorder:
         sampled: bool | Sequence[bool] = True,
         reward: float = 0.0,
     ) -> None:
-        """Add tokens to a completion: those that a policy sampled, or others, such as the answer of a tool.
+        """Add tokens to a completion: tokens of a policy, or others, such as the answer of a tool.
 
         Tokens that no policy sampled are not in `completion_mask`, and have a log-probability of 0.
 
@@ -252,9 +252,7 @@ class CompletionRecorder:
                 "give sampled=False, or a mask, for tokens that no policy sampled"
             )
         if (version is None) == any(mask):
-            raise ArgumentError(
-                f"expected a version for sampled tokens, and for no others, got {version} for key {key}"
-            )
+            raise ArgumentError(f"expected a version with sampled tokens alone, got {version} for key {key}")
         if not np.isfinite(reward):
             raise DataError(f"expected a finite reward, got {reward} for key {key}")
         if reward and not tokens:

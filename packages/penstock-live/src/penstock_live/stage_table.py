@@ -1,7 +1,8 @@
-"""Figures of a running pipeline's stages, as a table for people and as JSON."""
+"""Figures of a running pipeline's stages over its last looks, as a table for people and as JSON."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from penstock_live.account import account, chunks_in_words
 COLUMNS = ("stage", "threads", "busy", "", "a second", "queue", "so far")
 GAUGES = ("chunks_current", "chunk_sources", "chunks_since_anchor", "frames", "reshuffles", "watching")
 BAR = 10
+LOOKS = 10  # that a pipeline is judged over
 
 
 def rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -74,3 +76,29 @@ def _plain(stage: StageFigures) -> dict[str, Any]:
     queue = {"fill": stage.fill, "capacity": stage.capacity, "drops": stage.drops}
     counts = {"rates": dict(stage.rates), "totals": dict(stage.totals), "gauges": dict(stage.gauges)}
     return {"threads": stage.threads, "busy": stage.busy, **counts, "queue": queue}
+
+
+class LookWindow:
+    """The last looks at a pipeline: it is judged from the oldest of them to the newest.
+
+    A loader that was started again counts from zero, so what was seen before is forgotten then.
+    """
+
+    def __init__(self, looks: int = LOOKS) -> None:
+        self._looks: deque[Mapping[str, Any]] = deque(maxlen=looks)
+
+    def add(self, look: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Add a look; the oldest one, which is itself where there is no other."""
+        if self._looks and look["time"] < self._looks[-1]["time"]:
+            self._looks.clear()
+        self._looks.append(look)
+        return self._looks[0]
+
+    @property
+    def looks(self) -> tuple[Mapping[str, Any], ...]:
+        """The looks, the oldest first."""
+        return tuple(self._looks)
+
+    def since(self, seconds: float) -> Mapping[str, Any]:
+        """Return the oldest look of the last `seconds`. There must be one."""
+        return next(look for look in self._looks if look["time"] >= self._looks[-1]["time"] - seconds)

@@ -40,7 +40,7 @@ from penstock.data.mapped import computed_columns
 from penstock.errors import DataError, FormatError
 from penstock.files import move
 from penstock.formats.base.format import format_to_write
-from penstock.formats.base.writer import PartStart, Writer
+from penstock.formats.base.writer import PartStart, PartWriter
 from penstock.jobs.operation import Operation, pack, unpack
 from penstock.jobs.staging import RemoteStaging, StagingFolder
 from penstock.locations.location import Url, output_place
@@ -169,7 +169,7 @@ class ConvertOperation(Operation):
             first, int(self._steps[first]), {path: int(counts[first]) for path, counts in self._values.items()}
         )
         with self._format.begin_part(path, job.spec, job.metadata, start, **self._options) as writer:
-            numbered = type(writer).begin_at is not Writer.begin_at
+            numbered = isinstance(writer, PartWriter)
             write_episodes(job, writer, tally, last, on_left_out=self._refuse_left_out if numbered else None)
         compared: dict[str, Any] = {}
         if self._certified:

@@ -18,13 +18,12 @@ from penstock.cli.fitted import Fitted
 from penstock.cli.show import Json, print_json
 from penstock.errors import DataError
 from penstock.files import write_atomic
-from penstock.flow.look import LookWindow
 from penstock_chess.lczero import DataLoader, DataLoaderConfig, load_config
 from penstock_chess.live import chess_pipeline
 from penstock_chess.rescore import Rescorer
 from penstock_live.endpoint import MetricsEndpoint
 from penstock_live.pipeline import LivePipeline
-from penstock_live.stage_table import as_json, table
+from penstock_live.stage_table import LookWindow, as_json, table
 
 SHOWN = 1.0  # seconds between two updates of the table
 LOOK = 0.1  # seconds between two counts of new games

@@ -11,9 +11,8 @@ import typer
 
 from penstock.cli.show import Json, print_json
 from penstock.errors import FormatError
-from penstock.flow.look import LookWindow
 from penstock_live.endpoint import look
-from penstock_live.stage_table import COLUMNS, as_json, rows, sentences
+from penstock_live.stage_table import COLUMNS, LookWindow, as_json, rows, sentences
 
 Look = Callable[[], Mapping[str, Any]]
 PORT = "9470"

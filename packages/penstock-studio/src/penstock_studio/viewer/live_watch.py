@@ -15,9 +15,9 @@ import numpy as np
 
 from penstock.core.svg import ChartLine, chart, color
 from penstock.errors import FormatError
-from penstock.flow.look import CONSUMER, LookWindow, StageFigures, bottleneck, figures
+from penstock.flow.look import CONSUMER, StageFigures, bottleneck, figures
 from penstock_live.account import account
-from penstock_live.stage_table import COLUMNS, rows
+from penstock_live.stage_table import COLUMNS, LookWindow, rows
 
 Snapshot = Mapping[str, Any]
 Look = Callable[[], Snapshot]

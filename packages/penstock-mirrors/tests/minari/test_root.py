@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import DataError, UnsafeDataError
-from penstock.formats.minari import metadata, root
+from penstock.formats.minari import metadata
+from penstock_mirrors.minari.storage import root
 
 
 def _dataset(base, dataset_id):
