@@ -188,7 +188,7 @@ class ReplayRun:
                 drawn = self.contents.drawing.draw_within(self.drawn, self.contents.cost, max_tokens or 0)
             chances = (lo, hi), drawn.masses, drawn.total, drawn.priorities
             draw = Draw(self.drawn, drawn.anchors, drawn.weights, *chances)
-            batch = self.batch(draw, self.take(draw.anchors))
+            batch = self.batch(draw, self._read(draw.anchors))
             self.drawn += len(draw.anchors)
             self.log.add(draw)
         if ratio is not None:
@@ -206,10 +206,15 @@ class ReplayRun:
         """Read samples by their numbers."""
         with self.lock:
             lo, hi = self.anchors
-            store, reader = self.contents.store, self.contents.reader
-            if len(anchors) == 0 or anchors.min() < lo or anchors.max() >= hi or store is None or reader is None:
+            if len(anchors) == 0 or anchors.min() < lo or anchors.max() >= hi:
                 raise ExpiredRowError(f"expected at least one sample within {lo}:{hi}, got {anchors[:8].tolist()}")
-            return reader(store, anchors)
+            return self._read(anchors)
+
+    def _read(self, anchors: IntArray) -> dict[str, Any]:
+        store, reader = self.contents.store, self.contents.reader
+        if store is None or reader is None:
+            raise PlanError(f"expected a replay with samples, got none: {self._why_empty()}")
+        return reader(store, anchors)
 
     def remember(self, draw: Draw) -> None:
         """Accept the ticket of a draw for updates, as `draw` does for its own."""

@@ -58,6 +58,9 @@ LEAST_ROWS = 16  # of a lane
 LEAST_TABLE = 256  # rows, which double
 WHOLE = -1  # key of the stream of whole episodes
 
+_ALONE = np.zeros(1, np.int64)
+_GOES_ON, _ENDS = np.zeros(1, np.bool_), np.ones(1, np.bool_)
+
 
 def live_range(lengths: IntArray, capacity: int) -> int:
     """Return the number of the oldest episode that has a sample in memory after so many whole episodes."""
@@ -105,7 +108,7 @@ class SegmentStore:
     @property
     def anchors(self) -> tuple[int, int]:
         """Numbers of the anchors in the store, `[lo, hi)`. Both only grow."""
-        return int(self._counters[ANCHOR_LO]), int(self._counters[ANCHOR_HI])
+        return self._counters.item(ANCHOR_LO), self._counters.item(ANCHOR_HI)
 
     @property
     def nbytes(self) -> int:
@@ -139,21 +142,27 @@ class SegmentStore:
         """Copy a whole episode into the store."""
         self.check(episode)
         stream, steps = self._whole, len(episode)
-        columns: dict[str, AnyArray] = {path: np.asarray(episode.columns[path]) for path in self.spec}
-        if steps:
-            rows = {path: columns[path][:1] for path in (*self._aligned["boundary"], *self._aligned["episode"])}
-            self.begin(stream, np.zeros(1, np.int64), rows, [self.arrived])
+        number = self.arrived
         self.arrived += 1
         done = 0
         while done < steps:
-            segment = self._room(stream)
-            row, count = int(stream.row[0]), min(stream.lane_rows - 1 - int(stream.row[0]), steps - done)
+            segment = self._room(stream)  # where the episode goes on in another piece
+            row = stream.state.item(LANE_ROW)
+            if done == 0:
+                piece = self._piece(segment)
+                self.table[piece] = 0, segment.slot, row, 0, -1, -1, number, self._counters[ARRIVED]
+                stream.state[0, LANE_PIECE] = piece
+                stream.state[0, LANE_ENTERED] = 0
+                for path in self._aligned["episode"]:
+                    self._values[path][piece] = np.asarray(episode.columns[path])[0]
+            count = min(stream.lane_rows - 1 - row, steps - done)
+            columns = segment.columns
             for path in self._aligned["step"]:
-                segment.columns[path][row : row + count] = columns[path][done : done + count]
+                columns[path][row : row + count] = episode.columns[path][done : done + count]
             for path in self._aligned["boundary"]:
-                segment.columns[path][row + 1 : row + count + 1] = columns[path][done + 1 : done + count + 1]
+                columns[path][row : row + count + 1] = episode.columns[path][done : done + count + 1]
             done += count
-            self._count(stream, np.zeros(1, np.int64), count, np.array([done == steps]))
+            self._count(stream, _ALONE, count, _GOES_ON if done < steps else _ENDS)
 
     def begin(self, stream: StepStream, lanes: IntArray, rows: Rows, numbers: Sequence[int]) -> None:
         """Begin episodes in some lanes.
