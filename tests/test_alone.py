@@ -19,12 +19,12 @@ EXTRAS: dict[str, dict[str, str]] = {
     "penstock": {
         "penstock.cli.record": GYMNASIUM,
         "penstock.jobs.operations.record": GYMNASIUM,
+        "penstock.loading.grain": "grain",
         "penstock.loading.jax": "jax",
         "penstock.loading.staging": "torch",
         "penstock.loading.torch": "torch",
-        "penstock.loading.torch_datasets": "torch",
-        "penstock.loading.torch_stream": "torch",
         "penstock.loading.torch_tensors": "torch",
+        "penstock.loading.torch_view": "torch",
         "penstock.recording.collector": GYMNASIUM,
         "penstock.recording.record": GYMNASIUM,
         "penstock.recording.rollout": GYMNASIUM,
@@ -56,7 +56,12 @@ EXTRAS: dict[str, dict[str, str]] = {
         "penstock_imitation.envs.wrappers": GYMNASIUM,
         "penstock_imitation.il_representations.data.loading": "torch",
     },
-    "penstock-mirrors": {"penstock_mirrors.lerobot": "torch", "penstock_mirrors.minari": GYMNASIUM},
+    "penstock-mirrors": {
+        "penstock_mirrors.lerobot": "torch",
+        "penstock_mirrors.minari": GYMNASIUM,
+        "penstock_mirrors.sb3": "stable_baselines3.common.buffers",
+        "penstock_mirrors.torchrl": "torch",
+    },
 }
 
 # Every module is imported, and then one use follows, on files of other software where it reads such files.

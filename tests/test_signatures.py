@@ -51,6 +51,9 @@ def test_arguments_of_one_name_have_one_meaning(argument: str) -> None:
     assert set(found.values()) <= MEANINGS[argument], found
 
 
+OF_TRAINERS = ("penstock.loading.grain", "penstock_mirrors.torchrl")  # whose libraries only `make trainers` installs
+
+
 def literals(hint: Any) -> Iterator[Any]:
     """The values of all `Literal` in a type hint."""
     for inner in get_args(hint):
@@ -61,7 +64,7 @@ def everything() -> Iterator[tuple[str, Any]]:
     """All functions and classes that have an argument or a field `stop`, in all modules of penstock and its mirrors."""
     roots = (penstock, penstock_mirrors)
     for module in (each for root in roots for each in pkgutil.walk_packages(root.__path__, f"{root.__name__}.")):
-        if module.name.rpartition(".")[2] == "__main__":
+        if module.name.rpartition(".")[2] == "__main__" or module.name in OF_TRAINERS:
             continue
         for name, value in vars(importlib.import_module(module.name)).items():
             if getattr(value, "__module__", None) != module.name:

@@ -19,7 +19,7 @@ from penstock.errors import UnknownFormatError
 from penstock.formats.base.format import named, nothing_at
 from penstock.formats.mapping.rules import toml_of
 from penstock.formats.mapping.sketch import Sketch
-from penstock.formats.mapping.source import MappedSource
+from penstock.formats.mapping.source import FilesSource
 from penstock.locations.location import Location
 
 
@@ -46,7 +46,7 @@ def adopt(
     if sketch.guess is None:
         raise UnknownFormatError(f"expected files with arrays, got none: {sketch.contents}", path=location)
     console.print(Panel(Text(toml_of(sketch.guess).strip()), title="guessed mapping", title_align="left", expand=False))
-    with MappedSource(location, sketch.guess) as source:
+    with FilesSource(location, sketch.guess) as source:
         located = LocatedData(Location.of(location), (DatasetFiles(named("mapping"), (location,)),))
         lengths = np.diff(source.offsets)
         console.print(render(summarise(located, source, lengths, None), lengths, None))

@@ -24,7 +24,7 @@ def uses(
     until: Annotated[int | None, typer.Option(help="Position after the last one to look at.", min=0)] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the batches that had some episodes so far, and the ones that will.
+    """Show the batches that had an episode, and later ones that will.
 
     Without --state, no batch was given yet. The rows are planned. No data are read, except to build the loader.
 

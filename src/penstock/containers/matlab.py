@@ -21,13 +21,17 @@ from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.remote import read_bytes
 
 HEADER = 128
-MATRIX, COMPRESSED = 14, 15
+MATRIX = 14
+COMPRESSED = 15
 NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 TEXTS = {16: "utf-8", 17: "utf-16", 18: "utf-32"}
-CELL, STRUCT, CHAR = 1, 2, 4
+CELL = 1
+STRUCT = 2
+CHAR = 4
 CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
 OTHERS = {3: "object", 5: "sparse matrix", 16: "function", 17: "object"}
-COMPLEX, LOGICAL = 0x0800, 0x0200
+COMPLEX = 0x0800
+LOGICAL = 0x0200
 DEEPEST = 32
 INFLATED = 8 << 30  # bytes of one variable
 
@@ -38,7 +42,7 @@ class UnreadVariable(NamedTuple):
     kind: str
 
 
-class _Element(NamedTuple):
+class _MatlabElement(NamedTuple):
     kind: int
     body: memoryview
 
@@ -71,7 +75,7 @@ class _Reader:
     def _damaged(self, expected: str, got: object) -> FormatError:
         return FormatError(f"expected {expected}, got {got}", path=self._path)
 
-    def elements(self, raw: memoryview) -> Iterator[_Element]:
+    def elements(self, raw: memoryview) -> Iterator[_MatlabElement]:
         """Yield the elements that follow one another. Small ones have their bytes in the tag."""
         place = 0
         while place + 8 <= len(raw):
@@ -84,10 +88,10 @@ class _Reader:
                 following = begin + size + (-size % 8 if kind != COMPRESSED else 0)
             if begin + size > len(raw) or (begin == place + 4 and size > 4):
                 raise self._damaged(f"{size} bytes at byte {begin} of an element", f"{len(raw) - begin}")
-            yield _Element(kind, raw[begin : begin + size])
+            yield _MatlabElement(kind, raw[begin : begin + size])
             place = following
 
-    def inflated(self, raw: memoryview) -> list[_Element]:
+    def inflated(self, raw: memoryview) -> list[_MatlabElement]:
         """Return the elements of a deflated one."""
         stream = zlib.decompressobj()
         try:
@@ -123,7 +127,7 @@ class _Reader:
             raise self._damaged("a class of arrays", f"number {kind}")
         return name, self._numbers(parts, shape, kind, flags[0])
 
-    def _next(self, parts: Iterator[_Element], what: str) -> _Element:
+    def _next(self, parts: Iterator[_MatlabElement], what: str) -> _MatlabElement:
         element = next(parts, None)
         if element is None:
             raise self._damaged(what, "the end of a variable")
@@ -136,18 +140,18 @@ class _Reader:
             raise self._damaged(f"{count} values in a variable of {len(raw)} bytes", "a false size")
         return count
 
-    def _integers(self, element: _Element | None, what: str) -> list[int]:
+    def _integers(self, element: _MatlabElement | None, what: str) -> list[int]:
         if element is None or element.kind not in (5, 6) or len(element.body) % 4:
             raise self._damaged(what, "another element")
         return np.frombuffer(element.body, f"{self._order}{'i4' if element.kind == 5 else 'u4'}").tolist()
 
-    def _inner(self, parts: Iterator[_Element], depth: int) -> Any:
+    def _inner(self, parts: Iterator[_MatlabElement], depth: int) -> Any:
         element = self._next(parts, "a value of a struct or cell")
         if element.kind != MATRIX:
             raise self._damaged("a value of a struct or cell", f"an element of type {element.kind}")
         return self.variable(element.body, depth + 1)[1] if len(element.body) else np.zeros((0, 0))
 
-    def _struct(self, parts: Iterator[_Element], count: int, depth: int) -> Any:
+    def _struct(self, parts: Iterator[_MatlabElement], count: int, depth: int) -> Any:
         lengths = self._integers(next(parts, None), "the length of names")
         names = bytes(self._next(parts, "names of fields").body)
         length = lengths[0] if lengths else 0
@@ -159,7 +163,7 @@ class _Reader:
         rows = [{name: self._inner(parts, depth) for name in fields} for _ in range(count)]
         return rows[0] if len(rows) == 1 else rows
 
-    def _text(self, parts: Iterator[_Element], shape: list[int]) -> Any:
+    def _text(self, parts: Iterator[_MatlabElement], shape: list[int]) -> Any:
         """One text, or a list of the rows of a matrix of characters."""
         if not math.prod(shape):
             return ""
@@ -174,7 +178,7 @@ class _Reader:
         rows = [characters[i :: shape[0]].rstrip() for i in range(shape[0])]
         return rows[0] if len(rows) == 1 else rows
 
-    def _numbers(self, parts: Iterator[_Element], shape: list[int], kind: int, flags: int) -> AnyArray:
+    def _numbers(self, parts: Iterator[_MatlabElement], shape: list[int], kind: int, flags: int) -> AnyArray:
         """Numbers, which may be stored in a smaller type than their class has."""
         array = self._part(parts, shape).astype(CLASSES[kind])
         if flags & COMPLEX:
@@ -183,7 +187,7 @@ class _Reader:
             array = array != 0
         return array.reshape(shape, order="F")
 
-    def _part(self, parts: Iterator[_Element], shape: list[int]) -> AnyArray:
+    def _part(self, parts: Iterator[_MatlabElement], shape: list[int]) -> AnyArray:
         element = self._next(parts, "numbers")
         if element.kind not in NUMBERS:
             raise self._damaged("numbers", f"an element of type {element.kind}")

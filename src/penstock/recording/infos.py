@@ -167,7 +167,7 @@ class _Node:
         if isinstance(value, dict):
             child: _Node | _Leaf = _Node(self.owner, path)
         elif is_texts(value):
-            child = _Texts(self.owner, path)
+            child = _TextRows(self.owner, path)
         else:
             child = self.owner.leaf(path, schema.add(path, i, value))
             self.owner.found.add(path)
@@ -180,7 +180,7 @@ class _Node:
                 raise self.owner.schema.missing(i, self.below(key))
 
 
-class _Texts(_Node):
+class _TextRows(_Node):
     """A list of strings, with a text column for each item."""
 
     __slots__ = ()

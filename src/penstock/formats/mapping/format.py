@@ -14,7 +14,7 @@ from penstock.files.remote import open_file
 from penstock.formats.base.format import Format
 from penstock.formats.mapping.rules import NAME, VERSION, EpisodeMapping
 from penstock.formats.mapping.sketch import Sketch
-from penstock.formats.mapping.source import CACHE_BYTES, MappedSource
+from penstock.formats.mapping.source import CACHE_BYTES, FilesSource
 
 
 class MappingFormat(Format):
@@ -38,20 +38,20 @@ class MappingFormat(Format):
         mapping: str | Path | Mapping[str, Any] | EpisodeMapping | None = None,
         cache_bytes: int = CACHE_BYTES,
         **entries: Any,
-    ) -> MappedSource:
+    ) -> FilesSource:
         """Open files as episodes, by the mapping in a file, in a dict, or in keyword arguments."""
         place = _mapping_at(path)
         root = path.parent if path == place else path
         if mapping is not None and entries:
             raise ArgumentError(f"expected a mapping or its entries, got mapping and {sorted(entries)}")
         if entries:
-            return MappedSource(root, EpisodeMapping.of(entries), cache_bytes=cache_bytes)
+            return FilesSource(root, EpisodeMapping.of(entries), cache_bytes=cache_bytes)
         if mapping is None and place is None and not path.is_dir():
-            return MappedSource(root, EpisodeMapping(), cache_bytes=cache_bytes)
+            return FilesSource(root, EpisodeMapping(), cache_bytes=cache_bytes)
         chosen = place if mapping is None else mapping
         if chosen is None:
-            return MappedSource(root, EpisodeMapping(), cache_bytes=cache_bytes)
-        return MappedSource(root, _as_mapping(chosen), cache_bytes=cache_bytes)
+            return FilesSource(root, EpisodeMapping(), cache_bytes=cache_bytes)
+        return FilesSource(root, _as_mapping(chosen), cache_bytes=cache_bytes)
 
     @override
     def advice(self, path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""`MappedSource`: files of any kind as a dataset, in place, as a mapping says."""
+"""`FilesSource`: files of any kind as a dataset, in place, as a mapping says."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class _MappedState(SourceState):
     entries: Sequence[Mapping[str, Any]]  # metadata of each unit
 
 
-class MappedSource(StateSource[_MappedState]):
+class FilesSource(StateSource[_MappedState]):
     """Files of any kind as episodes. Opening reads the headers of all files, and text files whole."""
 
     def __init__(self, path: Path, mapping: EpisodeMapping, *, cache_bytes: int = CACHE_BYTES) -> None:
         self._path, self._mapping = path.absolute(), mapping
-        self._reopen = partial(MappedSource, self._path, mapping, cache_bytes=cache_bytes)
+        self._reopen = partial(FilesSource, self._path, mapping, cache_bytes=cache_bytes)
         self._trees, self._blocks = Cache(cache_bytes), Cache(cache_bytes)
         self._opened: dict[Path, FileState] = {}
         self._state = _Reading(self._path, mapping, self._tree).state()

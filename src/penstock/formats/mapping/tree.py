@@ -1,6 +1,6 @@
 """A file as a tree of named arrays: the one idea behind all kinds of files that a mapping reads.
 
-A `FileTree` has *leaves*: arrays by path, with a dtype and shape that are known before a value is read. Kinds that store
+A `FileTree` has *leaves*: arrays by path, whose dtype and shape are known before a value is read. Kinds that store
 arrays as they are read them in place; others decode a file whole, and are read once.
 """
 
