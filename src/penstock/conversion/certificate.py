@@ -212,8 +212,8 @@ class _Column:
         self.is_computed = level == "computed"
         self._column = column
         self._origin = origin
-        made: dict[str, Status] = {"filled": "filled", "computed": "computed"}
-        self._status: Status = made.get(level, "changed" if change else "equal")
+        by_level: dict[str, Status] = {"filled": "filled", "computed": "computed"}
+        self._status: Status = by_level.get(level, "changed" if change else "equal")
         self._change = change
         self._source = bytearray()
         self._target = bytearray()
@@ -377,8 +377,8 @@ def _column(path: str, draft: Draft, notes: Sequence[Note]) -> _Column:
     origin = draft.origins.get(path, path)
     levels = ("adapted", "filled", "computed")
     about = [note for note in notes if note.what in (path, origin) and note.level in levels]
-    made = (note for level in levels[:0:-1] for note in about if note.level == level)
-    known = next(made, about[0] if about else None)
+    notes = (note for level in levels[:0:-1] for note in about if note.level == level)
+    known = next(notes, about[0] if about else None)
     level = "" if known is None else known.level
     change = "" if known is None else known.message
     if level == "adapted" and change == f"renamed to {path}":

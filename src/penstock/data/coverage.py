@@ -88,8 +88,8 @@ class Coverage:
     def sentence(self) -> str:
         """The result in words."""
         share = self.covered / max(self.rows, 1)
-        found = f"{self.covered:,} of {counted(self.rows, self.unit)} ({share:.3%})"
-        return f"{found} are in a sample of epoch {self.epoch}"
+        share_text = f"{self.covered:,} of {counted(self.rows, self.unit)} ({share:.3%})"
+        return f"{share_text} are in a sample of epoch {self.epoch}"
 
     def _lines(self) -> Iterator[tuple[str, ...]]:
         """Reason, rows, share, ranges and episodes of each line."""

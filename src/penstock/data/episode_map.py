@@ -87,10 +87,10 @@ class EpisodeMap:
         module = str(getattr(self.fn, "__module__", None))
         name = f"{module}:{getattr(self.fn, '__qualname__', type(self.fn).__qualname__)}"
         try:
-            found = None if module == "__main__" else named_function(name, FUNCTION)
+            named = None if module == "__main__" else named_function(name, FUNCTION)
         except DataError:
-            found = None
-        if found is not self.fn:
+            named = None
+        if named is not self.fn:
             raise DataError(
                 f"expected a function or class of a module, which other processes can import, got {self.name}; put it "
                 "into a separate file, such as embed.py, and import it from there: a lambda, an inner function, an "
@@ -132,15 +132,15 @@ class EpisodeMap:
         if not isinstance(self.fn, type) and not takes_nothing(self.fn):
             return self.fn
         try:
-            made = self.fn()
+            function = self.fn()
         except Exception as error:
             raise DataError(
                 f"expected a function from {self.name}(), got {type(error).__name__}: {error}; a class is called "
                 "without arguments, and its object with each episode"
             ) from error
-        if not callable(made):
-            raise DataError(f"expected {self.name}() to return a function of an episode, got {type(made).__name__}")
-        return made
+        if not callable(function):
+            raise DataError(f"expected {self.name}() to return a function of an episode, got {type(function).__name__}")
+        return function
 
     @cached_property
     def _takes_rng(self) -> bool:

@@ -61,9 +61,9 @@ class FlattenObservations:
             raise SpecError(f"expected a column {self.column!r} to flatten, got {list(columns)}")
         for root in roots:
             wanted = {f"{root}/{path}" if path else root for path, _ in space.leaves()}
-            found = [path for path in columns.flat if under(root, path)]
-            if wanted != set(found):
-                raise SpecError(f"expected the columns {sorted(wanted)} of the space, got {found}; give another space")
+            paths = [path for path in columns.flat if under(root, path)]
+            if wanted != set(paths):
+                raise SpecError(f"expected the columns {sorted(wanted)} of the space, got {paths}; give another space")
         flat: dict[str, Any] = {}
         for path, array in columns.flat.items():
             root = next((root for root in roots if under(root, path)), None)

@@ -59,12 +59,12 @@ def _role_mask(rows: EpisodeRows, *, tokens: str, start: tuple[int, ...], end: t
 
 def _after(words: np.ndarray, wanted: tuple[int, ...], begin: np.ndarray) -> BoolArray:
     """`[m]` whether the tokens before each one are the wanted ones, in the same episode."""
-    found = np.arange(len(words)) - len(wanted) >= begin
+    matches = np.arange(len(words)) - len(wanted) >= begin
     for back, token in enumerate(reversed(wanted), 1):
-        found[back:] &= words[:-back] == token
-    return found
+        matches[back:] &= words[:-back] == token
+    return matches
 
 
-def _last(found: BoolArray) -> np.ndarray:
+def _last(matches: BoolArray) -> np.ndarray:
     """Index of the last True so far, or -1."""
-    return np.maximum.accumulate(np.where(found, np.arange(len(found)), -1))
+    return np.maximum.accumulate(np.where(matches, np.arange(len(matches)), -1))

@@ -175,8 +175,8 @@ def _find_anchors(anchors: IntArray, table: IntArray, entries: IntArray, lo: int
             prefetch(base + 24 * (anchors[i + _AHEAD] & mask))
         if anchors[i] < lo or anchors[i] >= hi:
             return i
-        at = anchors[i] & mask
-        out[i, 0], out[i, 1] = entries[at, PIECE], entries[at, STEP]
+        entry = anchors[i] & mask
+        out[i, 0], out[i, 1] = entries[entry, PIECE], entries[entry, STEP]
     lines = np.int64(table.ctypes.data)
     for i in range(n):
         if i + _AHEAD < n:
@@ -213,10 +213,10 @@ def _count_steps(
             piece = last
             while step < table[piece, OFFSET]:
                 piece = table[piece, BEFORE]
-            at = counters[ANCHOR_HI] & mask
+            entry = counters[ANCHOR_HI] & mask
             since = min(max(step + delay, before), total - 1)  # the step that completed it
-            entries[at, PIECE], entries[at, STEP] = piece, step - table[piece, OFFSET]
-            entries[at, SINCE] = counters[ARRIVED] + since - before
+            entries[entry, PIECE], entries[entry, STEP] = piece, step - table[piece, OFFSET]
+            entries[entry, SINCE] = counters[ARRIVED] + since - before
             counters[ANCHOR_HI] += 1
         lane[LANE_ENTERED] = ready
         lane[LANE_ROW] += count

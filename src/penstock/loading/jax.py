@@ -100,7 +100,7 @@ class JaxOutput:
             return JaxArrays(nest({leaf.name: self._array(leaf) for leaf in leaves}), *mark_of(arranged))
         leaves = iter(list(_leaves(arranged, self._sharding)))  # in the order in which `through` meets them
         return through(
-            arranged, batch.n, lambda found: JaxArrays({key: self._array(next(leaves)) for key in found.flat})
+            arranged, batch.n, lambda columns: JaxArrays({key: self._array(next(leaves)) for key in columns.flat})
         )
 
     def _array(self, leaf: _Leaf) -> Any:
@@ -162,21 +162,21 @@ def _held(name: str, array: AnyArray) -> AnyArray:
         raise SpecError(
             f"expected numbers for JAX, got {array.dtype} - in {name}; leave it out with select_columns or a layout"
         )
-    held: np.dtype[Any] = np.dtype(_jax.dtypes.canonicalize_dtype(array.dtype))
-    if held == array.dtype:
+    kept: np.dtype[Any] = np.dtype(_jax.dtypes.canonicalize_dtype(array.dtype))
+    if kept == array.dtype:
         return np.ascontiguousarray(array)
     if array.dtype.kind not in "iu":
         raise SpecError(
-            f"expected at most {held} for JAX, which would round {array.dtype} to it, got {array.dtype} - in {name}; "
+            f"expected at most {kept} for JAX, which would round {array.dtype} to it, got {array.dtype} - in {name}; "
             "give the loader float32=True to round it, or set jax_enable_x64"
         )
-    least, most = np.iinfo(held).min, np.iinfo(held).max
+    least, most = np.iinfo(kept).min, np.iinfo(kept).max
     if array.size and not (least <= array.min() and array.max() <= most):
         raise SpecError(
-            f"expected values of {held} for JAX, got {array.min()} to {array.max()} - in {name}; set jax_enable_x64, "
+            f"expected values of {kept} for JAX, got {array.min()} to {array.max()} - in {name}; set jax_enable_x64, "
             "or leave it out with select_columns"
         )
-    return array.astype(held)
+    return array.astype(kept)
 
 
 def _global(array: AnyArray, sharding: jax.sharding.Sharding, rows: MeshRows) -> Any:
@@ -195,13 +195,13 @@ def _global(array: AnyArray, sharding: jax.sharding.Sharding, rows: MeshRows) ->
 
 
 def _all_shardings(sharding: Any) -> list[jax.sharding.Sharding]:
-    found: list[Any] = _jax.tree_util.tree_leaves(sharding)
-    if not found or not all(isinstance(each, jax.sharding.Sharding) for each in found):
+    shardings: list[Any] = _jax.tree_util.tree_leaves(sharding)
+    if not shardings or not all(isinstance(each, jax.sharding.Sharding) for each in shardings):
         raise SpecError(
             f"expected a Sharding, or a tree of them, got {sharding!r}; make one of a PartitionSpec with "
             "jax.sharding.NamedSharding(mesh, spec)"
         )
-    return found
+    return shardings
 
 
 def _shards(sharding: Any) -> list[tuple[int, int, int]]:
@@ -215,8 +215,8 @@ def _shards(sharding: Any) -> list[tuple[int, int, int]]:
 
 def mesh_rows(sharding: Any) -> MeshRows | None:
     """Return the rows of the devices of this process, or None if all devices are here."""
-    found = _all_shardings(sharding)
-    local = [each.is_fully_addressable for each in found]
+    shardings = _all_shardings(sharding)
+    local = [each.is_fully_addressable for each in shardings]
     if all(local):
         return None
     if any(local):
@@ -224,7 +224,7 @@ def mesh_rows(sharding: Any) -> MeshRows | None:
             "expected shardings over the devices of all processes, or of this one alone, got both; give all "
             "arrays one mesh, and PartitionSpec() where every device has the whole array"
         )
-    shards = [shard for each in found for shard in _shards(each)]
+    shards = [shard for each in shardings for shard in _shards(each)]
     parts = math.lcm(*(count for _, _, count in shards))
     holders, mine = [_jax.process_count()] * parts, set[int]()
     for process, number, count in shards:

@@ -111,9 +111,9 @@ def _one_array(batch: Batch, name: str, layout: str) -> AnyArray:
     """Return the one array of a column."""
     value: Any = batch[name]
     if not is_array(value):
-        found = f"columns {list(value)}" if is_mapping(value) else "rows of different lengths"
+        parts = f"columns {list(value)}" if is_mapping(value) else "rows of different lengths"
         raise SpecError(
-            f"expected one array of {name} for the layout {layout!r}, got {found}; "
+            f"expected one array of {name} for the layout {layout!r}, got {parts}; "
             "map(penstock.transforms.FlattenObservations(space)) makes one of observations"
         )
     return value

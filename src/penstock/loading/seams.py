@@ -169,12 +169,12 @@ def carried_skips(now: PlannedSamples, seam: MixRecord, skips: Skips) -> Skips:
     k: IntArray = np.concatenate([np.arange(lo, hi) for lo, hi in ahead])
     part, j = old.picks(k)
     there = {each.name: number for number, each in enumerate(new.parts)}
-    found = [
+    positions = [
         new.places(there[each.name], np.sort(j[part == number]))
         for number, each in enumerate(old.parts)
         if each.name in there
     ]
-    return Skips((position, position + 1) for position in np.concatenate(found).tolist())
+    return Skips((position, position + 1) for position in np.concatenate(positions).tolist())
 
 
 def _bare(plan: Plan) -> Plan:

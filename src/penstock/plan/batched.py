@@ -136,14 +136,14 @@ class BatchedPlan(Reordered):
     @override
     def inverse(self, below: IntArray, lo: int, hi: int) -> IntArray:
         """Plans each window that has some of them."""
-        found = [NONE]
+        parts = [NONE]
         while len(below):
             window = self._window(int(below[0]))
             mine = below[: below.searchsorted(window.stop)]
             place = np.argsort(window.order, kind="stable")[mine - window.start]
-            found.append(np.sort(window.start + place))
+            parts.append(np.sort(window.start + place))
             below = below[len(mine) :]
-        return within(np.concatenate(found), lo, hi)
+        return within(np.concatenate(parts), lo, hi)
 
     def edges(self, lo: int, hi: int) -> IntArray:
         """Return where batches begin and end."""

@@ -183,12 +183,12 @@ class GoalPlan(SameOrder):
         own = super().uses(source, episodes, lo, hi)
         if self._states is None:
             return own
-        found = [own]
+        parts = [own]
         for k in blocks(lo, hi) if not self.empty else ():
             _, of, index, _, _ = self._goal_states(self._states, k)
             drawn = self._goals.original is None or self._drawn(k, self._below(k))
-            found.append(k[drawn & (of == source) & np.isin(index, episodes)])
-        return np.unique(np.concatenate(found))
+            parts.append(k[drawn & (of == source) & np.isin(index, episodes)])
+        return np.unique(np.concatenate(parts))
 
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Rows of the plan below, and one row of the goal."""

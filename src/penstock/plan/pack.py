@@ -355,13 +355,13 @@ class PackedPlan(Plan):
         """Looks at the packs of each window that has a sample of the episodes, in each epoch."""
         if lo >= hi or self.empty:
             return NONE
-        found = [NONE]
+        parts = [NONE]
         for e in range(epoch_of(self, lo), epoch_of(self, hi - 1) + 1):
             first, number = (0, e) if self._single else (self.upstream.start(e), 0)
             end = first + int(self.upstream.sizes(np.array([e]))[0])
             items = self.upstream.uses(source, episodes, first, end) - first
-            found.append(self.start(e) + self._index(e).packs_of(items, number, e))
-        return within(np.concatenate(found), lo, hi)
+            parts.append(self.start(e) + self._index(e).packs_of(items, number, e))
+        return within(np.concatenate(parts), lo, hi)
 
     def below(self, lo: int, hi: int) -> tuple[int, int]:
         """Return the range of positions below that the epochs of the positions `lo : hi` pack."""

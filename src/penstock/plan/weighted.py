@@ -168,12 +168,12 @@ class WeightedPlan(DerivedPlan):
         first = self._samples.searchsorted(below, sorter=self._order)
         known = first < len(self._order)
         known[known] = self._samples[self._order[first[known]]] == below[known]  # others have weight 0
-        at = self._order[first[known]]
-        group = self._first.searchsorted(at, side="right") - 1
-        size, place = self._size[group], at - self._first[group]
+        slot = self._order[first[known]]
+        group = self._first.searchsorted(slot, side="right") - 1
+        size, place = self._size[group], slot - self._first[group]
         begin, end = (_counted(self._path(group), k, len(group)) for k in (lo, hi))
         passes = -(-end // size) - begin // size  # over the class, which has each sample once in a pass
-        number = np.repeat(np.arange(len(at)), passes)
+        number = np.repeat(np.arange(len(slot)), passes)
         turn = ranges(begin // size, passes)
         size, group = size[number], group[number]
         stream = turn * len(self._size) + group

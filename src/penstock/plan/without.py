@@ -176,12 +176,12 @@ class WithoutPlan(DerivedPlan):
     @override
     def inverse(self, below: IntArray, lo: int, hi: int) -> IntArray:
         epoch, place = self.upstream.locate(below)
-        found = [NONE]
+        parts = [NONE]
         for e in np.unique(epoch).tolist():
             mine, left_out = place[epoch == e], self._left_out(e)
             mine = mine[~np.isin(mine, left_out)]
-            found.append(self.start(e) + mine - left_out.searchsorted(mine))
-        return within(np.concatenate(found), lo, hi)
+            parts.append(self.start(e) + mine - left_out.searchsorted(mine))
+        return within(np.concatenate(parts), lo, hi)
 
     def _many(self, epoch: int) -> int:
         return int(self.upstream.sizes(np.array([epoch]))[0])
@@ -195,8 +195,8 @@ class WithoutPlan(DerivedPlan):
                 return self._known[key]
         first = self.upstream.start(key)
         end = first + self._many(key)
-        found = [self.upstream.uses(source, e, first, end) - first for source, e in self._episodes.items()]
-        places = np.unique(np.concatenate([NONE, *found]))
+        parts = [self.upstream.uses(source, e, first, end) - first for source, e in self._episodes.items()]
+        places = np.unique(np.concatenate([NONE, *parts]))
         with self._lock:
             self._known[key] = places
             while len(self._known) > KEPT:

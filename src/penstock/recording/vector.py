@@ -352,9 +352,9 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
         first = np.isin(lanes, began)
         if first.any():
             steps.begin(lanes[first], {path: each[first] for path, each in now.items()})
-        for at, k in enumerate(lanes.tolist()):
+        for row, k in enumerate(lanes.tolist()):
             for path in now if k in closed else ():
-                rows[path][at] = np.asarray(closed[k][path])[-1]  # of SAME_STEP, not of the next episode
+                rows[path][row] = np.asarray(closed[k][path])[-1]  # of SAME_STEP, not of the next episode
         ended = np.isin(lanes, list(closed))
         flags = {name: np.zeros(len(lanes), np.bool_) for name in ("terminations", "truncations")}
         for name, each in flags.items():

@@ -131,11 +131,11 @@ class _StratifiedDrawing(Drawing):
 
     @override
     def draw(self, number: int, n: int) -> Drawn:
-        at = (np.arange(n) + uniform_anchors(self.key, number, 0, _UNIT, n) / _UNIT) / n * len(self._order)
+        place = (np.arange(n) + uniform_anchors(self.key, number, 0, _UNIT, n) / _UNIT) / n * len(self._order)
         bits = uniform_anchors(self.key ^ _WITHIN, number, 0, _UNIT, n)
         anchors = np.empty(n, np.int64)
         masses = np.empty(n, np.float32)
-        for i, stratum in enumerate(np.minimum(at.astype(np.int64), len(self._order) - 1).tolist()):
+        for i, stratum in enumerate(np.minimum(place.astype(np.int64), len(self._order) - 1).tolist()):
             one = self._strata[self._order[stratum]]
             count = one.tail - one.head
             anchors[i] = one.anchors[one.head + int(bits[i]) % count]

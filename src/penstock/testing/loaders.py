@@ -69,9 +69,9 @@ class LoaderContract:
             ranks = [self.loader(rank, world) for rank in range(world)]
             whole = self._epoch(0)
             assert {len(loader) for loader in ranks} == {len(list(self.loader(0, world)))}
-            found = [[self.numbers(batch) for batch in loader] for loader in ranks]
-            assert len({len(batches) for batches in found}) == 1
-            assert sorted(_joined(_joined(found))) == sorted(whole)
+            batches_of = [[self.numbers(batch) for batch in loader] for loader in ranks]
+            assert len({len(batches) for batches in batches_of}) == 1
+            assert sorted(_joined(_joined(batches_of))) == sorted(whole)
             assert all(loader.state_dict() == ranks[0].state_dict() for loader in ranks)
 
     def test_iter_changes_nothing(self) -> None:

@@ -164,11 +164,11 @@ class PlanContract(ABC):
             mine: BoolArray = np.isin(owner, wanted).sum(axis=1) > 0
             bare: BoolArray = owner.max(axis=1) < 0
             for lo, hi in ((0, len(k)), (len(k) // 3, len(k) // 2), (len(k) // 2, len(k) // 2)):
-                found = plan.uses(source, asked, lo, hi)
-                assert found.dtype == np.int64
-                assert np.all(np.diff(found) > 0)
-                assert np.all((found >= lo) & (found < hi))
-                assert np.array_equal(found[~bare[found]], k[lo:hi][(mine & ~bare)[lo:hi]])
+                uses = plan.uses(source, asked, lo, hi)
+                assert uses.dtype == np.int64
+                assert np.all(np.diff(uses) > 0)
+                assert np.all((uses >= lo) & (uses < hi))
+                assert np.array_equal(uses[~bare[uses]], k[lo:hi][(mine & ~bare)[lo:hi]])
 
     def test_no_positions_give_no_samples(self) -> None:
         """An empty request is answered with empty grids."""

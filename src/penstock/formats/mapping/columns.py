@@ -101,11 +101,11 @@ def expanded(rules: Mapping[str, ColumnRule], leaves: Mapping[str, TreeLeaf], un
 
     Raises `FormatError` where a pattern matches no array.
     """
-    found: dict[str, ColumnRule] = {}
+    single: dict[str, ColumnRule] = {}
     for column, rule in rules.items():
         array = Pattern(rule.arrays[0]) if len(rule.arrays) == 1 else None
         if array is None or array.is_plain or rule.files is not None:
-            found[column] = rule
+            single[column] = rule
             continue
         named = {name: texts for name in leaves if (texts := array.match(name)) is not None}
         if not named:
@@ -113,11 +113,11 @@ def expanded(rules: Mapping[str, ColumnRule], leaves: Mapping[str, TreeLeaf], un
             raise FormatError(message, path=str(unit))
         for name, texts in named.items():
             place = Pattern(column).filled(texts).text
-            if place in found:
+            if place in single:
                 message = f"expected a name for each of {sorted(named)}, got {place!r} twice; as in "
                 raise FormatError(f'{message}"{column}/{{name}}" = "{{name}}"', path=str(unit))
-            found[place] = replace(rule, arrays=(name,))
-    return found
+            single[place] = replace(rule, arrays=(name,))
+    return single
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,13 +63,13 @@ class CsvTree(HeldTree):
         arrays: dict[str, Held] = {}
         left_out: list[LeftOut] = []
         for name in table.column_names:
-            held = _cells(table.column(name))
-            if held is None:
+            buffer = _cells(table.column(name))
+            if buffer is None:
                 left_out.append(LeftOut("column", name, "unused-array", "expected values, got empty cells alone"))
                 continue
-            arrays[name or "_"] = held
+            arrays[name or "_"] = buffer
             missing = table.column(name).null_count
-            if missing and held.field.kind == "array":
+            if missing and buffer.field.kind == "array":
                 message = f"{counted(missing, 'empty cell')} among numbers, read as NaN"
                 left_out.append(LeftOut("rows", name, "nan", message, missing))
         return FileContent(arrays, {}, left_out)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -66,8 +66,8 @@ class Pattern:
 
     def match(self, text: str) -> dict[str, str] | None:
         """Return the text of each name, or None if the pattern does not match all of a text."""
-        found = self._expression.fullmatch(text)
-        return None if found is None else found.groupdict()
+        matches = self._expression.fullmatch(text)
+        return None if matches is None else matches.groupdict()
 
     def filled(self, texts: Mapping[str, str]) -> Pattern:
         """Return the pattern with the texts of some names in their places."""
@@ -263,10 +263,3 @@ _EXAMPLES = {
     "whole_files": "true or false",
     "rate": "a number of steps a second, as in rate = 50",
 }
-
-
-def matches(pattern: Pattern, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the names that match, with the texts of the names of the pattern."""
-    for name in names:
-        if (texts := pattern.match(name)) is not None:
-            yield name, texts

@@ -111,8 +111,8 @@ class FilesSource(StateSource[_MappedState]):
             tree = self._tree(unit.files[column.rule.files or ""])
             prefix = f"{unit.group}/" if unit.group and column.rule.files is None else ""
             rows = column.decoded(block, tree, prefix)
-            held = rows.nbytes if isinstance(rows, Ragged) or rows.base is None else 64  # views are not counted again
-            return rows, held
+            nbytes = rows.nbytes if isinstance(rows, Ragged) or rows.base is None else 64  # views are not counted again
+            return rows, nbytes
 
         return self._blocks.get((column.name, block), decoded)
 
@@ -289,10 +289,10 @@ class _Reading:
 
     def _metadata(self, unit: Unit) -> dict[str, Any]:
         values = self._tree(unit.files[""]).values_of(unit.group)
-        found = {str(name): value for name, value in values.items() if not self._mapping.leaves_out(name)}
+        metadata = {str(name): value for name, value in values.items() if not self._mapping.leaves_out(name)}
         if len(self._found.units) > 1:
-            found = {"file": unit.files[""][0].relative_to(self._path).as_posix(), **found}
-        return {**found, **unit.texts}
+            metadata = {"file": unit.files[""][0].relative_to(self._path).as_posix(), **metadata}
+        return {**metadata, **unit.texts}
 
     def _account(self, columns: Mapping[str, MappedColumn]) -> Account:
         """What became of each array and file. Arrays of one name in many units are one entry."""

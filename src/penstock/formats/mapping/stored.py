@@ -46,15 +46,15 @@ class NpyTree(FileTree):
 
     def find_leaves(self) -> Mapping[str, TreeLeaf]:
         """Return the array."""
-        held = self._array
-        return {} if held is None else {ONLY: TreeLeaf(len(held.rows), held.field)}
+        array = self._array
+        return {} if array is None else {ONLY: TreeLeaf(len(array.rows), array.field)}
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Return mapped rows."""
-        held = self._array
-        if held is None:
+        array = self._array
+        if array is None:
             raise KeyError(name)
-        return held.rows[start:stop]
+        return array.rows[start:stop]
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
@@ -91,7 +91,7 @@ class NpzTree(FileTree):
             objects |= inside.arrays
             values |= inside.values
             left_out += inside.left_out
-        leaves |= {name: TreeLeaf(len(held.rows), held.field) for name, held in objects.items()}
+        leaves |= {name: TreeLeaf(len(buffer.rows), buffer.field) for name, buffer in objects.items()}
         return leaves, values, left_out, objects
 
     def find_leaves(self) -> Mapping[str, TreeLeaf]:
@@ -180,12 +180,12 @@ class Hdf5Tree(FileTree):
 
     def find_leaves(self) -> Mapping[str, TreeLeaf]:
         """Return the datasets by path."""
-        found: dict[str, TreeLeaf] = {}
+        leaves: dict[str, TreeLeaf] = {}
         for name, dataset in self._found[0].items():
             field = _row_field(dataset)
             if field is not None:
-                found[name] = TreeLeaf(dataset.shape[0], field, _rows_at_once(dataset, field))
-        return found
+                leaves[name] = TreeLeaf(dataset.shape[0], field, _rows_at_once(dataset, field))
+        return leaves
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Return rows."""
@@ -204,8 +204,8 @@ class Hdf5Tree(FileTree):
 
     def values_of(self, group: str) -> Mapping[str, Any]:
         """Return scalar datasets in a group, and its attributes."""
-        found: Any = self._file[group] if group else self._file.root
-        attributes = {str(name): _plain_attribute(value) for name, value in found.attrs.items()}
+        parent: Any = self._file[group] if group else self._file.root
+        attributes = {str(name): _plain_attribute(value) for name, value in parent.attrs.items()}
         return {**attributes, **super().values_of(group)}
 
     @property
@@ -260,13 +260,13 @@ class ZarrTree(FileTree):
 
     def find_leaves(self) -> Mapping[str, TreeLeaf]:
         """Return the arrays by path."""
-        found: dict[str, TreeLeaf] = {}
+        leaves: dict[str, TreeLeaf] = {}
         for name in self._group.arrays(""):
             array = self._group.array(name)
             if array.shape and array.dtype.kind in NUMBERS:
                 field = Field(array.dtype.newbyteorder("="), array.shape[1:])
-                found[name] = TreeLeaf(array.shape[0], field, max(BLOCK_BYTES // max(field.row_bytes, 1), 1))
-        return found
+                leaves[name] = TreeLeaf(array.shape[0], field, max(BLOCK_BYTES // max(field.row_bytes, 1), 1))
+        return leaves
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Return decoded rows."""

@@ -135,12 +135,12 @@ class HeldTree(FileTree):
     def find_leaves(self) -> Mapping[str, TreeLeaf]:
         """Return a leaf for each array."""
         arrays = self.content.arrays
-        return {name: TreeLeaf(len(held.rows), held.field, guessed=self.guesses) for name, held in arrays.items()}
+        return {name: TreeLeaf(len(buffer.rows), buffer.field, guessed=self.guesses) for name, buffer in arrays.items()}
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(held.rows.nbytes for held in self.content.arrays.values()) + (1 << 10)
+        return sum(buffer.rows.nbytes for buffer in self.content.arrays.values()) + (1 << 10)
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Return rows, which are in memory."""
@@ -167,8 +167,8 @@ def flattened(value: Any, name: str) -> FileContent:
     left_out: list[LeftOut] = []
     for path, leaf in _leaves(value, (), name):
         place = "/".join(path) or "values"
-        if (held := held_of(leaf)) is not None:
-            arrays[place] = held
+        if (buffer := held_of(leaf)) is not None:
+            arrays[place] = buffer
         elif leaf is None or isinstance(leaf, bool | int | float | str) or is_scalar(leaf) or _is_single(leaf):
             values[place] = plain(leaf)
         else:

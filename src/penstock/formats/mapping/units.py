@@ -130,9 +130,9 @@ def grouped(unit: Unit, pattern: Pattern, leaves: Sequence[str]) -> list[Unit]:
     """Return a unit for each group of its file that a pattern matches, in natural order."""
     depth = pattern.text.count("/") + 1
     groups = {"/".join(parts[:depth]) for leaf in leaves if len(parts := leaf.split("/")) > depth}
-    found = [(group, texts) for group in in_natural_order(groups) if (texts := pattern.match(group)) is not None]
-    if not found:
+    named = [(group, texts) for group in in_natural_order(groups) if (texts := pattern.match(group)) is not None]
+    if not named:
         shown = in_natural_order({leaf.rpartition("/")[0] or leaf for leaf in leaves})
         message = f"expected groups {pattern.text!r}, got {_shown(shown)}"
         raise FormatError(message, path=unit.files[""][0])
-    return [Unit({**unit.texts, **texts}, unit.files, group) for group, texts in found]
+    return [Unit({**unit.texts, **texts}, unit.files, group) for group, texts in named]

@@ -85,8 +85,8 @@ class ConvertOperation(Operation):
             known: dict[str, Any] | None = self._answers.get(FIELDS)
             fields = None if known is None else {path: Field.from_json(field) for path, field in known.items()}
             mapped = mapped_episodes(data, EpisodeMap.of_entries(entries), fields)
-            found = computed_columns(mapped.source)
-            self._answers[FIELDS] = {path: mapped.spec[path].to_json() for path in found}
+            computed = computed_columns(mapped.source)
+            self._answers[FIELDS] = {path: mapped.spec[path].to_json() for path in computed}
             return mapped
         except BaseException:
             data.close()

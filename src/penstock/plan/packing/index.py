@@ -175,7 +175,7 @@ class PackIndex:
         """
         self._ready()
         windows = np.unique(np.searchsorted(self._layout.first, self._layout.places_of(items), side="right") - 1)
-        found: list[IntArray] = []
+        parts: list[IntArray] = []
         for w in windows.tolist():
             first, last = int(self._first[w]), int(self._first[w + 1])
             pieces = self.pieces(np.arange(first, last), epoch)
@@ -184,8 +184,8 @@ class PackIndex:
                 many = np.full(len(mine), last - first)
                 stream = np.full(len(mine), order * len(self._layout) + w)
                 mine = np.sort(permute(mine, many, stream, self._spread_seed, inverse=True))
-            found.append(first + mine)
-        return np.concatenate(found) if found else items[:0]
+            parts.append(first + mine)
+        return np.concatenate(parts) if parts else items[:0]
 
     def _laid(self, stored: StoredPieces) -> PackPieces:
         """The rows of each piece, and their place in the pack."""

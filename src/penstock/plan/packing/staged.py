@@ -67,11 +67,11 @@ class StagedIndex:
     def packs_of(self, items: IntArray, epoch: int, order: int) -> IntArray:
         """Return the packs, ascending, that have some of the items, which ascend."""
         cuts = items.searchsorted(self._items)
-        found = [
+        parts = [
             self._first[number] + index.packs_of(items[lo:hi] - self._items[number], epoch, order)
             for number, (index, lo, hi) in enumerate(zip(self._indexes, cuts[:-1], cuts[1:], strict=True))
         ]
-        return np.concatenate(found)
+        return np.concatenate(parts)
 
     def report(self) -> PackReport:
         """Return the sums of all stages."""
