@@ -147,7 +147,7 @@ def test_a_language_model_learns_from_groups_of_its_completions() -> None:
 def test_a_q_network_learns_from_its_own_steps_and_a_dataset(tmp_path: Path) -> None:
     script = runpy.run_path(str(EXAMPLES / "dqn.py"))
     data = script["record"](tmp_path / "few", 4)
-    offline = script["offline_samples"](data)[:]
+    offline = data.transitions(n_step=script["N_STEP"], gamma=script["GAMMA"])[:]
     assert len(offline["rewards"]) == sum(len(episode) for episode in data)
     cells = np.argmax(offline["observations"], axis=1)
     later = np.argmax(offline["next_observations"], axis=1)

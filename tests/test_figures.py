@@ -57,7 +57,7 @@ def test_every_benchmark_has_a_command_and_every_command_its_benchmark() -> None
         "raster_config.py",
     }
     helpers = {"minari_reference.py", "packing_grain.py"}
-    helpers |= {"minari_suite.py", "slurm.py"}  # which need a checkout of Minari, and a running Slurm
+    helpers |= {"minari_suite.py", "slurm.py", "trainers.py"}  # a checkout of Minari, a running Slurm, `make trainers`
     assert {command.words.split()[0] for command in measure.COMMANDS} == scripts - helpers
 
 

@@ -38,7 +38,7 @@ METHODS_OF_EPISODES = {
 }  # fmt: skip
 METHODS_OF_SAMPLES = {
     "apply", "filter", "fingerprint", "goals", "loader", "map", "pack", "relabel", "repeat", "select_columns", "shard",
-    "show", "shuffle", "weighted", "with_epoch_length", "with_row_numbers",
+    "show", "shuffle", "weighted", "with_epoch_length", "with_row_numbers", "without",
 }  # fmt: skip
 
 

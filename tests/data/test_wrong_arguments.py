@@ -52,7 +52,9 @@ def test_samples_are_read_by_integers(data: Any, index: object) -> None:
 
 
 def test_transforms_go_where_they_belong(data: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"such as Where or Windows, got Shuffle\(.*; steps\(\), windows"):
+    with pytest.raises(
+        ArgumentError, match=r"such as Where or Windows, or a Curation, got Shuffle\(.*; steps\(\), windows"
+    ):
         data.apply(penstock.transforms.Shuffle(0))
     with pytest.raises(ArgumentError, match=r"a transform of the order, such as Shuffle, got 3; map\(\) applies"):
         data.steps().apply(3)

@@ -157,4 +157,5 @@ def test_the_page_lists_every_kind_of_finding_and_every_format() -> None:
     assert list(PAGE) == list(finding_kinds())
     assert [name for name, formats in PAGE.items() if not formats] == ["skipped"]  # needs an option of `open`
     assert {name for formats in PAGE.values() for name in formats} == NAMES.keys()
-    assert available().keys() == NAMES.keys() | {"native"}  # read by the classes of `demos`
+    others = {"native", "mapping"}  # read by the classes of `demos`; files of other formats by a mapping
+    assert available().keys() == NAMES.keys() | others

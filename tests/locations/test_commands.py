@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +22,22 @@ from tests.fuzz.targets import targets
 from tests.locations.server import Site, serving
 
 PRIVATE = ["--storage", 'headers={"X-Key": "hidden"}']
-WITHOUT_DATA = {"record", "formats", "live", "top", "why", "warmup", "repair", "merge-curations", "work"}
-"""Commands that read no dataset by location; `live` watches a folder, `repair` writes in place, plans are local."""
+WITHOUT_DATA = {
+    "adopt",
+    "record",
+    "formats",
+    "uses",
+    "live",
+    "top",
+    "why",
+    "warmup",
+    "repair",
+    "merge-curations",
+    "work",
+}
+"""Commands that read no dataset by location: `live` watches a folder, `repair` and `adopt` write there."""
 
-WRITES = {"convert", "reshard", "merge", "split"}
+WRITES = {"map", "convert", "reshard", "merge", "split"}
 ARGUMENTS = {
     "info": ["{url}/run"],
     "check": ["{url}/run"],
@@ -36,6 +49,7 @@ ARGUMENTS = {
     "index": ["{url}/shards"],
     "cache": ["{url}/run", "--column", "observations"],
     "plan": ["{url}/run", "--windows", "2"],
+    "map": ["{url}/run", f"{__name__}:doubled", "{folder}/mapped"],
     "simulate": ["{url}/run", "--windows", "2", "--batch-size", "1", "--hosts", "1"],
     "merge": ["{url}/run", "{url}/made", "--out", "{folder}/both"],
     "split": ["{url}/run", "--share", "a=1", "--share", "b=1", "--out", "{folder}/parts"],
@@ -44,6 +58,11 @@ ARGUMENTS = {
     "export": ["{url}/run", "--out", "{folder}/episode.rrd", "--overwrite"],
     "view": ["{url}/drive.zarr", "--out", "{folder}/scene.png"],
 }
+
+
+def doubled(episode: penstock.Episode) -> dict[str, Any]:
+    """What `penstock map` calls."""
+    return {"rewards": np.asarray(episode.rewards) * 2}
 
 
 @pytest.fixture(scope="module")

@@ -239,11 +239,11 @@ def _recognised(path: Path) -> Format:
         return recognise(path)[0]
     except UnknownFormatError as error:
         if not path.is_dir():
-            raise
+            return recognise(path, advise=True)[0]
         first = islice(_entries(path, depth=2), LOOKED_AT)
         names = [str(below.relative_to(path)) for below, entry in first if isinstance(entry, Format)]
         if not names:
-            raise
+            return recognise(path, advise=True)[0]
         message = f"expected one dataset, got a folder with datasets in it, such as {', '.join(names[:NAMED])}"
         hint = "open one of them, several by a list or a pattern, or list all with `penstock info`"
         raise UnknownFormatError(f"{message}; {hint}", path=path) from error

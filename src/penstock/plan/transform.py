@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import fields
+from functools import wraps
 from typing import Any, TypeVar
 
 from penstock.core.frozen import set_fields
@@ -26,6 +27,7 @@ def earlier_repr(*later: str) -> Callable[[type[T]], type[T]]:
     """Decorate a dataclass whose `repr` leaves out some fields while they have their defaults."""
 
     def decorate(cls: type[T]) -> type[T]:
+        @wraps(cls.__repr__)
         def represent(self: Any) -> str:
             shown = (
                 f"{each.name}={value!r}"

@@ -185,7 +185,7 @@ def test_every_argument_of_a_loader_has_an_effect_on_a_live_pipeline_or_is_refus
     """A new argument of `Loader` has to be looked at here."""
     refused = {"batch_size", "drop_last", "threads", "prefetch"}
     tested_elsewhere = {"rank", "world", "memory"}  # ranks share the batches, why() keeps no more bytes
-    of_every_dataset = {"output", "device", "pin", "sharding"}
+    of_every_dataset = {"output", "layout", "float32", "rename", "device", "pin", "sharding"}
     arguments = set(inspect.signature(Loader).parameters)
     assert arguments == {"dataset", "allow_empty"} | refused | tested_elsewhere | of_every_dataset
     for allowed in (True, False):

@@ -475,8 +475,11 @@ def format_to_write(path: str | os.PathLike[str], name: str | None = None) -> Fo
     return named("columns")
 
 
-def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
-    """Return the format and path of a dataset, by path or id."""
+def recognise(location: str | os.PathLike[str], *, advise: bool = False) -> tuple[Format, Path]:
+    """Return the format and path of a dataset, by path or id.
+
+    With `advise`, the error says what formats make of data that none of them recognises, which looks at some files.
+    """
     path = Path(location)
     if not path.exists():
         located = [(f, p) for f in available().values() if (p := f.locate(os.fspath(location))) is not None]
@@ -499,10 +502,11 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
         distribution = DISTRIBUTIONS[name]
         message = f"this looks like data of the format {name!r} of {distribution}, which is not installed"
         raise UnknownFormatError(f"{message}; {install(distribution)}", path=path)
-    advice = "".join(f". {said}" for entry in available().values() if (said := entry.advice(path)) is not None)
+    advice = (said for entry in available().values() if (said := entry.advice(path)) is not None) if advise else ()
     for name, error in failures.items():
-        raise UnknownFormatError(f"{message}; {name} could not look at it: {error}{advice}", path=path) from error
-    raise UnknownFormatError(f"{message}{advice}", path=path)
+        unread = f"{message}; {name} could not look at it: {error}"
+        raise UnknownFormatError(". ".join([unread, *advice]), path=path) from error
+    raise UnknownFormatError(". ".join([message, *advice]), path=path)
 
 
 def _without_data(path: Path) -> str | None:

@@ -22,6 +22,7 @@ from penstock.formats.mapping.tree import FileTree, TreeLeaf
 from penstock.formats.mapping.units import names_below
 
 LOOKS = 3  # files whose content is looked at
+MOST_FILES = 20_000  # names of a folder that a look takes in
 SHOWN = 12  # arrays of a file that a sentence names
 MOST = 64 << 20  # bytes of a file that a look decodes whole
 STORED = (".npy", ".npz", ".h5", ".hdf5", ".hdf", ".he5", ".zarr", ".zarr.zip", ".safetensors", *IMAGES)
@@ -70,7 +71,7 @@ class Sketch:
         """Look at a file, or at the first files of each kind in a folder. Cost: the headers of some files."""
         if not path.is_dir() or path.suffix.lower() == ".zarr":
             return cls(path, [path.name], [_look(path, path.name)])
-        names = names_below(path)
+        names = names_below(path, MOST_FILES)
         firsts: list[str] = []
         seen: Counter[str | None] = Counter()
         for name in names:
@@ -93,7 +94,10 @@ class Sketch:
             return "the folder is empty"
         counts = ", ".join(f"{n} {kind}" for kind, n in list(self.kinds.items())[:6])
         more = len(self.kinds) - 6
-        files = f"{counted(len(self.names), 'file')}: {counts}" + (f" and {more} other kinds" if more > 0 else "")
+        number = (
+            f"{len(self.names):,} files or more" if len(self.names) == MOST_FILES else counted(len(self.names), "file")
+        )
+        files = f"{number}: {counts}" + (f" and {more} other kinds" if more > 0 else "")
         looks = [str(look) for look in self.looks]
         return "; ".join([files, *looks] if self.path.is_dir() else looks)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from penstock.core.order import in_natural_order
@@ -15,7 +16,6 @@ from penstock.formats.mapping.kinds import READABLE, suffix_of
 from penstock.formats.mapping.rules import NAME, EpisodeMapping, Pattern
 
 DEEPEST = 16  # levels of folders
-MOST = 10_000_000  # files
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,20 @@ class FoundFiles:
     left_out: Sequence[LeftOut]
 
 
-def names_below(folder: Path) -> list[str]:
-    """Return the files below a folder by their paths in it, in natural order. A Zarr store is one name."""
-    return in_natural_order(_below(folder, "", 0))
+def names_below(folder: Path, most: int | None = None) -> list[str]:
+    """Return the files below a folder by their paths in it, in natural order. A Zarr store is one name.
+
+    Links to folders are followed, except to those above. Cost: lists all folders, up to `most` files.
+    """
+    return in_natural_order(islice(_below(folder, "", frozenset()), most))
 
 
-def _below(folder: Path, prefix: str, depth: int) -> Iterator[str]:
-    if depth > DEEPEST:
+def _below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[str]:
+    status = os.stat(folder)
+    place = status.st_dev, status.st_ino
+    if place in above:
+        return
+    if len(above) > DEEPEST:
         raise FormatError(f"expected at most {DEEPEST} levels of folders", path=folder)
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -56,7 +63,7 @@ def _below(folder: Path, prefix: str, depth: int) -> Iterator[str]:
             if entry.name.lower().endswith(".zarr") or not entry.is_dir():
                 yield name
             else:
-                yield from _below(folder / entry.name, f"{name}/", depth + 1)
+                yield from _below(folder / entry.name, f"{name}/", above | {place})
 
 
 def found_files(root: Path, mapping: EpisodeMapping) -> FoundFiles:
