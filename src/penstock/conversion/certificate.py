@@ -377,8 +377,8 @@ def _column(path: str, draft: Draft, notes: Sequence[Note]) -> _Column:
     origin = draft.origins.get(path, path)
     levels = ("adapted", "filled", "computed")
     about = [note for note in notes if note.what in (path, origin) and note.level in levels]
-    notes = (note for level in levels[:0:-1] for note in about if note.level == level)
-    known = next(notes, about[0] if about else None)
+    ordered = (note for level in levels[:0:-1] for note in about if note.level == level)
+    known = next(ordered, about[0] if about else None)
     level = "" if known is None else known.level
     change = "" if known is None else known.message
     if level == "adapted" and change == f"renamed to {path}":
