@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import ZarrArray
 from penstock.containers.zarr.blosc import BloscBuffer
 from penstock.containers.zarr.group import ZarrGroup
 from penstock.containers.zarr.metadata import ArrayMetadata, described, dtype_of, fill_described, fill_of
 from penstock.containers.zarr.stores import ZipStore, open_store
 from penstock.containers.zarr.writing import ArrayWriter, compressor_of, create_group, write_attributes
+from penstock.core.cache import Cache
 from penstock.errors import DataError, FormatError, SpecError, UnsafeDataError
 
 ROW = np.dtype([("place", "<f8", (2,)), ("kind", "<U3"), ("id", "<u8"), ("turn", "<f4", (3, 3))])

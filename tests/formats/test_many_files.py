@@ -21,7 +21,7 @@ import pytest
 
 import penstock
 from penstock.containers.arrow import ParquetFile
-from penstock.containers.cache import Cache
+from penstock.core.cache import Cache
 from penstock.core.order import in_natural_order, natural
 from penstock.errors import FormatError
 from penstock.files.listing import FilePaths

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar, overload
 
-from penstock.containers.cache import Cache
+from penstock.core.cache import Cache
 from penstock.files.listing import FileStates, read_unchanged
 
 MANY = 1 << 14

@@ -29,7 +29,7 @@ from penstock.data.episode_map import EpisodeMap, RandomizedFunction
 from penstock.data.episode_selection import EpisodeSelection
 from penstock.data.map_dataset import MapDataset
 from penstock.data.map_function import ColumnFunction
-from penstock.data.mapped import MappedSource, given
+from penstock.data.mapped import MappedSource, read_only_episode
 from penstock.data.n_step import NStepSums, require_summable
 from penstock.data.names import step_text
 from penstock.data.partition import SplitRules, partition
@@ -725,7 +725,7 @@ def mapped_episodes(
     selection = selection_of(data).settled()
     if fields is None:
         read = (episode for e in range(len(data)) for episode in selection.read_mapped([e]))
-        fields = mapping.fields_of(given(episode) for episode in read if episode is not None)
+        fields = mapping.fields_of(read_only_episode(episode) for episode in read if episode is not None)
     return MappedEpisodes(selection.over(MappedSource(selection.source, mapping, fields)))
 
 

@@ -10,21 +10,19 @@ that is left out is an error. A conversion reads by `mapped` and writes the othe
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.cache import Cache
 from penstock.core.columns import Columns, under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Field, Spec
-from penstock.core.turns import ForkSafeLock
 from penstock.data.episode_function import read_only
 from penstock.data.episode_map import EpisodeMap
 from penstock.errors import DataError
@@ -47,7 +45,7 @@ class MappedSource(OverlaySource):
         self.mapping = mapping
         self.fields = dict(fields)
         super().__init__(base, _spec(base.spec, self.fields))
-        self._kept = _KeptResults()
+        self._kept = Cache(MEMORY)
         self._offsets: dict[str, IntArray] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -98,14 +96,15 @@ class MappedSource(OverlaySource):
 
     def _results(self, episode: Episode) -> Results | None:
         """The columns that the function returns for an episode, or None."""
-        kept = self._kept.get(episode.id)
-        if kept is None:
-            shown = given(episode)
+
+        def computed() -> tuple[Results | None, int]:
+            shown = read_only_episode(episode)
             result = self.mapping.result(shown)
             columns = None if result is None else self.mapping.columns(result, self.fields, shown)
-            kept = _Kept(columns, LEAST_BYTES + sum(array.nbytes for array in (columns or {}).values()))
-            self._kept.put(episode.id, kept)
-        return kept.columns
+            nbytes = LEAST_BYTES + sum(array.nbytes for array in (columns or {}).values())
+            return columns, min(nbytes, MEMORY)  # so that a larger result is kept too, alone
+
+        return self._kept.get(episode.id, computed)
 
     def _known(self, episode: Episode) -> Results:
         results = self._results(episode)
@@ -117,9 +116,8 @@ class MappedSource(OverlaySource):
         return results
 
     def _column(self, e: int, column: str) -> Array:
-        kept = self._kept.get(e)
-        results = self._known(self.base.episode(e)) if kept is None or kept.columns is None else kept.columns
-        return results[column]
+        results: Results | None = self._kept.peek(e)
+        return (self._known(self.base.episode(e)) if results is None else results)[column]
 
     @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
@@ -198,7 +196,7 @@ def stored_source(source: Source) -> Source:
     return stored_source(source.base) if isinstance(source, MappedSource) else source
 
 
-def given(episode: Episode) -> Episode:
+def read_only_episode(episode: Episode) -> Episode:
     """Return an episode as a function gets it: its arrays are read-only."""
     columns = {path: read_only(array) for path, array in episode.columns.items()}
     return Episode.trusted(episode.spec, columns, episode.id, episode.metadata)
@@ -212,36 +210,3 @@ def _spec(spec: Spec, fields: Mapping[str, Field]) -> Spec:
         for root, space in (("observations", spec.observation_space), ("actions", spec.action_space))
     ]
     return Spec({**spec.fields, **fields}, *spaces)
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """Columns of an episode, or None if it is left out, and their bytes."""
-
-    columns: Results | None
-    nbytes: int
-
-
-class _KeptResults:
-    """Results of the episodes that were used last. Threads share it."""
-
-    def __init__(self) -> None:
-        self._lock = ForkSafeLock()
-        self._kept: OrderedDict[int, _Kept] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, e: int) -> _Kept | None:
-        """Return what is kept of an episode."""
-        with self._lock:
-            if e in self._kept:
-                self._kept.move_to_end(e)
-            return self._kept.get(e)
-
-    def put(self, e: int, kept: _Kept) -> None:
-        """Keep the result of an episode, and forget others beyond `MEMORY` bytes."""
-        with self._lock:
-            before = self._kept.pop(e, None)
-            self._bytes += kept.nbytes - (0 if before is None else before.nbytes)
-            self._kept[e] = kept
-            while self._bytes > MEMORY and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.cache import Cache
 from penstock.core.columns import SEPARATOR, Columns
 from penstock.core.narrowing import is_array, is_mapping, is_tuple
 from penstock.core.ragged import Array, Ragged, offsets_of

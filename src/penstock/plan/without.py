@@ -15,7 +15,6 @@ all packs. So packs stay where they are, and the rows of the episodes become pad
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,10 +23,10 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import IntArray
+from penstock.core.cache import Cache
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_integer
 from penstock.core.selection import Selection
-from penstock.core.turns import ForkSafeLock
 from penstock.errors import PlanError
 from penstock.plan.base import NONE, DerivedPlan, Plan, SameOrder, check_ends, checked, real_rows, within
 from penstock.plan.transform import PlanTransform
@@ -101,8 +100,7 @@ class WithoutPlan(DerivedPlan):
         self._transform = transform
         self._episodes = transform.by_source
         self._epochs = VaryingEpochs(lambda e: self._many(e) - len(self._left_out(e)), f"{transform!r} leaves out all")
-        self._known: OrderedDict[int, IntArray] = OrderedDict()
-        self._lock = ForkSafeLock()
+        self._known = Cache(KEPT)
 
     def __reduce__(self) -> tuple[type[WithoutPlan], tuple[Plan, Without]]:
         return WithoutPlan, (self.upstream, self._transform)
@@ -189,19 +187,14 @@ class WithoutPlan(DerivedPlan):
     def _left_out(self, epoch: int) -> IntArray:
         """The places of an epoch below that are left out, ascending."""
         key = 0 if self.upstream.periodic else epoch
-        with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-                return self._known[key]
-        first = self.upstream.start(key)
-        end = first + self._many(key)
-        parts = [self.upstream.uses(source, e, first, end) - first for source, e in self._episodes.items()]
-        places = np.unique(np.concatenate([NONE, *parts]))
-        with self._lock:
-            self._known[key] = places
-            while len(self._known) > KEPT:
-                self._known.popitem(last=False)
-        return places
+
+        def places() -> tuple[IntArray, int]:
+            first = self.upstream.start(key)
+            end = first + self._many(key)
+            parts = [self.upstream.uses(source, e, first, end) - first for source, e in self._episodes.items()]
+            return np.unique(np.concatenate([NONE, *parts])), 1
+
+        return self._known.get(key, places)
 
 
 class BlankedPlan(SameOrder):

@@ -7,6 +7,8 @@ from __future__ import annotations
 import fnmatch
 import re
 import tomllib
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 
 import penstock
 from penstock.errors import ArgumentError, FormatError
+from penstock.formats.mapping import source
 from penstock.formats.mapping.rules import EpisodeMapping, Pattern, toml_of
 
 WHOLE = {
@@ -27,7 +30,7 @@ WHOLE = {
         "actions": {"from": "u", "dtype": "float32", "align": "step", "unit": "m/s"},
         "observations/camera": {"files": "{split}/{n}/*.png"},
     },
-    "leave_out": ["debug/*", "*.bak"],
+    "leave_out": ["debug/*", "*.bak", '\U0001f642\x7f"\\'],
     "rate": 30.0,
     "csv": {"separator": ";", "text": ["trial"], "skip_rows": 2},
 }
@@ -55,6 +58,10 @@ def test_a_mapping_is_the_same_as_text_and_as_arguments(tmp_path: Path) -> None:
         ({"columns": {"x": {}}}, "expected `from` or `files` for the column 'x'"),
         ({"ends": {"flag": "stop"}}, "expected what arrays mark"),
         ({"csv": {"sep": ";"}}, "the table csv has no entry 'sep'"),
+        ({"columns": {"x": {"from": 3}}}, "expected texts for the column 'x'"),
+        ({"columns": {"x": {"from": "a", "dtype": 3}}}, "expected texts for the column 'x'"),
+        ({"csv": {"separator": 3}}, "expected csv as in"),
+        ({"csv": {"separator": ", "}}, "expected csv as in"),
         ({"whole_files": 1}, "expected true or false, got whole_files = 1"),
     ],
 )
@@ -218,3 +225,39 @@ def test_random_folders_are_read_as_a_loop_reads_them(seed: int, tmp_path: Path)
                 np.array_equal(row["observations"][0], obs) and np.array_equal(row["actions"][0], act)
                 for obs, act in found
             )
+
+
+def test_opening_reads_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also files that serve several episodes, and without a cache."""
+    opened: Counter[str] = Counter()
+    original = source.tree_of
+
+    def counted(paths: Sequence[Path], csv: Any = None) -> Any:
+        opened[paths[0].name] += 1
+        return original(paths, csv)
+
+    monkeypatch.setattr(source, "tree_of", counted)
+    for e in range(4):
+        (tmp_path / f"{e}.csv").write_text("x,done\n1,0\n2,1\n")
+        (tmp_path / f"{e}.json").write_text('{"u": [1, 2]}')
+    columns = {"observations": "x", "actions": {"files": "{e}.json"}}
+    with penstock.open(tmp_path, format="mapping", files="{e}.csv", columns=columns, cache_bytes=0) as data:
+        assert len(data) == 4
+    assert opened == {f"{e}.{kind}": 1 for e in range(4) for kind in ("csv", "json")}
+
+
+def test_arrays_of_many_groups_are_listed_in_one_pass(tmp_path: Path) -> None:
+    """Not once for each group, which took minutes for files of many episodes."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for e in range(300):
+            file[f"demo_{e}/obs/q"] = np.full(2, e)
+            file[f"demo_{e}/act"] = np.zeros(2)
+            file[f"demo_{e}/success"] = e % 2
+    with penstock.open(tmp_path / "a.h5", format="mapping", group="demo_{e}") as data:
+        assert [episode.columns["observations/q"][0] for episode in data] == list(range(300))
+        assert data[7].metadata == {"success": 1, "e": "7"}
+        tree = source.tree_of([tmp_path / "a.h5"])
+        assert tree.leaves_of("demo_7") is tree.leaves_of("demo_7")
+        assert tree.leaves_of("demo_7").keys() == {"obs/q", "act"}
+        assert tree.leaves_of("demo_7/obs").keys() == {"q"}
+        assert tree.leaves_of("demo") == {}

@@ -8,7 +8,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock.containers.cache import Cache
 from penstock.core.arrays import (
     AnyArray,
     BoolArray,
@@ -19,6 +18,7 @@ from penstock.core.arrays import (
     IntArray,
     UInt64Array,
 )
+from penstock.core.cache import Cache
 from penstock.errors import DataError, PenstockError
 from penstock_driving.formats.l5kit.columns import intervals
 from penstock_driving.formats.l5kit.source import offsets_in

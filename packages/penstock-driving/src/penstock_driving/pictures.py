@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.cache import Cache
 from penstock.data.recycler import Recycler
 from penstock.errors import DataError
 from penstock_driving.logs import Logs, Timeline

@@ -29,9 +29,9 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.arrow.values import arrow
-from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.boundary import parsing
+from penstock.core.cache import Cache
 from penstock.errors import FormatError, require
 from penstock.files.listing import read_unchanged
 from penstock.files.remote import FileState, Wanted, file_state, filled, open_file, path_or_file, remote_file

@@ -24,7 +24,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock.containers.cache import Cache
 from penstock.containers.video.decoders import (
     PIXELS,
     POOL,
@@ -36,6 +35,7 @@ from penstock.containers.video.decoders import (
 from penstock.containers.video.index import EXTRA, FileIdentity, PacketIndex, demuxer, open_video, packet_index, pyav
 from penstock.containers.video.runs import PacketRun, WantedFrames, divided
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.cache import Cache
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import ArgumentError, FormatError, require

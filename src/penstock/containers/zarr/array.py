@@ -23,13 +23,13 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.cache import Cache
 from penstock.containers.zarr.chunks import TABLE_BYTES, AssembledChunk, Chunk, FilledChunk, chunk_of
 from penstock.containers.zarr.codecs import tiles
 from penstock.containers.zarr.metadata import ArrayMetadata
 from penstock.containers.zarr.rows import ZarrRows, as_bytes, as_void, from_void
 from penstock.containers.zarr.stores import ZarrStore
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
+from penstock.core.cache import Cache
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
 from penstock.flow import cores, for_each

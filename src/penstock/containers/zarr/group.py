@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import Missing, ZarrArray
 from penstock.containers.zarr.metadata import (
     ARRAY,
@@ -21,6 +20,7 @@ from penstock.containers.zarr.metadata import (
 from penstock.containers.zarr.stores import ZarrStore, open_store
 from penstock.containers.zarr.version3 import array_of_version3
 from penstock.core.boundary import json_object
+from penstock.core.cache import Cache
 from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError
 

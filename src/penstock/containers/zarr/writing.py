@@ -20,7 +20,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import Missing, ZarrArray
 from penstock.containers.zarr.codecs import JpegXLEncoder
 from penstock.containers.zarr.group import ZarrGroup
@@ -38,6 +37,7 @@ from penstock.containers.zarr.stores import DirectoryStore
 from penstock.containers.zarr.version3 import array_of_version3, described_in_version3
 from penstock.core.arrays import AnyArray
 from penstock.core.boundary import json_object
+from penstock.core.cache import Cache
 from penstock.errors import DataError, FormatError, SpecError, require
 from penstock.files import move, sync, write_atomic
 from penstock.files.remote import read_bytes

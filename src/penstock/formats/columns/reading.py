@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, ByteArray, IntArray, StructArray
+from penstock.core.cache import Cache
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field

@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray, IntArray, StructArray
+from penstock.core.cache import Cache
 from penstock.core.episode import Episode
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of

@@ -23,10 +23,10 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.containers.images import decode_into, read_header
 from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.cache import Cache
 from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted

@@ -26,9 +26,9 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.core.arrays import BoolArray, IntArray
+from penstock.core.cache import Cache
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.formats.base.account import Account, LeftOut

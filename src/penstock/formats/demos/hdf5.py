@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group, has_signature
 from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.cache import Cache
 from penstock.core.narrowing import is_array, is_list
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field

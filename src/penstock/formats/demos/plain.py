@@ -14,6 +14,7 @@ from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
 from penstock.formats.base.account import Account, LeftOut, unused_files
+from penstock.formats.base.column_names import COLUMN_NAMES
 from penstock.formats.base.ends import EpisodeEnds, MarkArray, Meaning, check_meanings, find_ends, meaning_of
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
@@ -21,13 +22,6 @@ from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.source import DemoColumn, DemoSource, continues, follows, held, nameable
 from penstock.kernels.rows import RowMap
 
-# What each column may be called; of the groups, the first of which the file has a name counts.
-NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "observations": (("observations", "observation", "obs"), ("states", "state")),
-    "next_observations": (("next_observations", "next_observation", "next_obs", "obs2"), ("next_states", "next_state")),
-    "actions": (("actions", "action", "acts", "act", "acs"),),
-    "rewards": (("rewards", "reward", "rews", "rew"),),
-}
 # What `names` may call arrays that mark ends.
 MARKS: Mapping[str, Meaning] = {
     "terminations": "termination",
@@ -74,8 +68,8 @@ def read_npz(
 ) -> DemoSource:
     """The episodes of one archive; docs/formats/demos.md describes the options."""
     called = dict(names or {})
-    if wrong := sorted(called.keys() - NAMES.keys() - MARKS.keys()):
-        raise TypeError(f"expected names for {[*NAMES, *MARKS]}, got {wrong}")
+    if wrong := sorted(called.keys() - COLUMN_NAMES.keys() - MARKS.keys()):
+        raise TypeError(f"expected names for {[*COLUMN_NAMES, *MARKS]}, got {wrong}")
     counts = None if lengths is None else list(lengths)
     meanings: dict[str, Meaning] = dict(ends or {})
     reading = _PlainArchive(path, NpzArchive(path, max_bytes), called, counts, meanings)
@@ -87,7 +81,7 @@ def read_npz(
 
 def _called(column: str, names: set[str]) -> list[str]:
     """Names of a column in a file with these names; more than one is ambiguous."""
-    for group in NAMES[column]:
+    for group in COLUMN_NAMES[column]:
         if matches := [name for name in group if name in names]:
             return matches
     return []
@@ -108,9 +102,9 @@ class _PlainArchive:
         self._arrays: dict[str, AnyArray] = {}
         self._left_out: list[LeftOut] = []
         self.metadata: dict[str, Any] = {}
-        self._names = {column: name for column in NAMES if (name := self._name(column, names)) is not None}
+        self._names = {column: name for column in COLUMN_NAMES if (name := self._name(column, names)) is not None}
         if missing := {"observations", "actions"} - self._names.keys():
-            expected = {column: [n for group in NAMES[column] for n in group] for column in sorted(missing)}
+            expected = {column: [n for group in COLUMN_NAMES[column] for n in group] for column in sorted(missing)}
             message = f"expected arrays called {expected}, got {list(archive)}; say which with `names`"
             raise FormatError(message, path=path)
         self.n = len(self._array(self._names["actions"]))

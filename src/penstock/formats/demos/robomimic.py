@@ -30,8 +30,8 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group
+from penstock.core.cache import Cache
 from penstock.core.narrowing import is_list
 from penstock.core.order import natural
 from penstock.core.ragged import offsets_of

@@ -16,10 +16,10 @@ import numpy as np
 
 from penstock.containers.arrow import ParquetFile, array_of, arrow, values_of
 from penstock.containers.arrow.values import TableColumn
-from penstock.containers.cache import Cache
 from penstock.containers.images import decode_into
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.boundary import parsing
+from penstock.core.cache import Cache
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Field

@@ -19,10 +19,10 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.arrow import ParquetFile
-from penstock.containers.cache import Cache
 from penstock.containers.images import read_header
 from penstock.containers.video.files import DecoderName
 from penstock.core.boundary import is_of_data, parsing
+from penstock.core.cache import Cache
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
 from penstock.core.spaces import Space

@@ -12,48 +12,38 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, suggestion
+from penstock.formats.base.column_names import COLUMN_NAMES
 from penstock.formats.base.pieces import BlockRows
 from penstock.formats.mapping.rules import ColumnRule, Pattern
 from penstock.formats.mapping.tree import FileTree, TreeLeaf
 from penstock.formats.mapping.units import Unit
 
-NAMES: Mapping[str, tuple[str, ...]] = {
-    "observations": ("observations", "observation", "obs", "states", "state"),
-    "next_observations": ("next_observations", "next_observation", "next_obs", "next_states", "next_state"),
-    "actions": ("actions", "action", "acts", "act", "acs"),
-    "rewards": ("rewards", "reward", "rews", "rew"),
-    "timestamps": ("timestamps", "timestamp", "time", "times", "t"),
+TIMES = ("timestamps", "timestamp", "time", "times", "t")
+NAMES: Mapping[str, str] = {
+    **{name: column for column, groups in COLUMN_NAMES.items() for group in groups for name in group},
+    **dict.fromkeys(TIMES, "timestamps"),
 }
-"""What files call the columns that have a name of their own here."""
+"""The column of an array by its name."""
 
 
 def known_name(name: str) -> str:
     """Return the name of a column for an array, which keeps its own where it is none of `NAMES`."""
     first, slash, rest = name.partition("/")
-    for column, names in NAMES.items():
-        if first.lower() in names:
-            return f"{column}{slash}{rest}"
-    return name
+    column = NAMES.get(first.lower())
+    return name if column is None else f"{column}{slash}{rest}"
 
 
 @dataclass(frozen=True)
 class UnitLeaves:
-    """The arrays of a unit by their path in its group, and the tree of each of its other patterns of files."""
+    """The arrays of a unit by their path in its group, and the arrays of its other files by the pattern of these."""
 
     unit: Unit
     leaves: Mapping[str, TreeLeaf]
-    others: Mapping[str, FileTree]
-
-    @classmethod
-    def of(cls, unit: Unit, tree: FileTree, others: Mapping[str, FileTree]) -> UnitLeaves:
-        """Return the arrays of a unit."""
-        prefix = f"{unit.group}/" if unit.group else ""
-        leaves = {name[len(prefix) :]: leaf for name, leaf in tree.leaves.items() if name.startswith(prefix)}
-        return cls(unit, leaves, others)
+    others: Mapping[str, Mapping[str, TreeLeaf]]
 
     def rows_of(self, column: str, rule: ColumnRule) -> UnitRows:
         """Return the arrays of a column and what their rows are. Raises `FormatError`."""
-        leaves = self.leaves if rule.files is None else self.others[rule.files].leaves
+        leaves = self.leaves if rule.files is None else self.others[rule.files]
         names = rule.arrays or self._only(column, leaves)
         if missing := [name for name in names if name not in leaves]:
             hint = suggestion(missing[0], leaves)
@@ -121,7 +111,7 @@ def expanded(rules: Mapping[str, ColumnRule], leaves: Mapping[str, TreeLeaf], un
 
 
 @dataclass(frozen=True, eq=False)
-class MappedColumn:
+class FilesColumn:
     """A column: its field, the arrays of each unit, and the blocks in which these are decoded."""
 
     name: str
@@ -134,7 +124,7 @@ class MappedColumn:
     stop: IntArray
 
     @classmethod
-    def of(cls, name: str, field: Field, rule: ColumnRule, units: Sequence[UnitRows]) -> MappedColumn:
+    def of(cls, name: str, field: Field, rule: ColumnRule, units: Sequence[UnitRows]) -> FilesColumn:
         """Return the column of some rows of each unit."""
         lengths = np.array([each.leaf.rows for each in units], np.int64)
         block = np.array([each.leaf.block or max(each.leaf.rows, 1) for each in units], np.int64)

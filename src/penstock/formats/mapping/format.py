@@ -40,17 +40,11 @@ class MappingFormat(Format):
         **entries: Any,
     ) -> FilesSource:
         """Open files as episodes, by the mapping in a file, in a dict, or in keyword arguments."""
-        place = _mapping_at(path)
-        root = path.parent if path == place else path
         if mapping is not None and entries:
             raise ArgumentError(f"expected a mapping or its entries, got mapping and {sorted(entries)}")
-        if entries:
-            return FilesSource(root, EpisodeMapping.of(entries), cache_bytes=cache_bytes)
-        if mapping is None and place is None and not path.is_dir():
-            return FilesSource(root, EpisodeMapping(), cache_bytes=cache_bytes)
-        chosen = place if mapping is None else mapping
-        if chosen is None:
-            return FilesSource(root, EpisodeMapping(), cache_bytes=cache_bytes)
+        place = _mapping_at(path)
+        chosen = entries or place or {} if mapping is None else mapping
+        root = path.parent if path == place else path
         return FilesSource(root, _as_mapping(chosen), cache_bytes=cache_bytes)
 
     @override

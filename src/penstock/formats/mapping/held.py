@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.arrow import array_of, arrow, leaves_of, one_array, values_of
+from penstock.containers.gunzip import MAGIC, gunzip
 from penstock.containers.hdf5 import Dataset, File, has_signature
 from penstock.containers.matlab import read_matlab
+from penstock.containers.npz import MAX_BYTES
 from penstock.containers.pickle import load_saved, loads
 from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_array, is_dict, is_list
@@ -22,7 +24,6 @@ from penstock.files.remote import open_file, read_bytes, read_in_order
 from penstock.formats.base.account import LeftOut
 from penstock.formats.mapping.tree import FileContent, Held, HeldTree, flattened
 
-GZIP = b"\x1f\x8b"
 MARK = b"\xef\xbb\xbf"  # of UTF-8
 
 
@@ -121,11 +122,9 @@ class PickleTree(HeldTree):
     def load(self) -> FileContent:
         """Read the pickle as data."""
         raw = read_bytes(self.path)
-        if raw.startswith(GZIP):
-            import gzip
-
+        if raw.startswith(MAGIC):
             with parsing(self.path):
-                raw = gzip.decompress(raw)
+                raw = gunzip(raw, MAX_BYTES)
         return flattened(loads(raw, path=self.path), self.path.name)
 
 

@@ -20,20 +20,19 @@ SUFFIXES: Mapping[str, Callable[[Path], FileTree]] = {
     **dict.fromkeys((".parquet", ".arrow", ".feather"), TableTree),
     **dict.fromkeys((".h5", ".hdf5", ".hdf", ".he5"), Hdf5Tree),
     ".mat": MatlabTree,
-    **dict.fromkeys((".pkl", ".pickle"), PickleTree),
+    **dict.fromkeys((".pkl", ".pickle", ".pkl.gz"), PickleTree),
     **dict.fromkeys((".pt", ".pth"), SavedTree),
     ".safetensors": SafetensorsTree,
-    ".zarr": ZarrTree,
+    **dict.fromkeys((".zarr", ".zarr.zip"), ZarrTree),
 }
-TABLES = (".csv", ".tsv", ".tab")
-PACKED = (".csv.gz", ".tsv.gz", ".pkl.gz", ".zarr.zip")
-READABLE = (*SUFFIXES, *TABLES, *PACKED, *IMAGES)
+TABLES = (".csv", ".tsv", ".tab", ".csv.gz", ".tsv.gz")
+READABLE = (*SUFFIXES, *TABLES, *IMAGES)
 
 
 def suffix_of(name: str) -> str | None:
     """Return the ending of a name by which a file is read, or None if none is known."""
     low = name.lower()
-    return next((suffix for suffix in (*PACKED, *READABLE) if low.endswith(suffix)), None)
+    return next((suffix for suffix in READABLE if low.endswith(suffix)), None)
 
 
 def tree_of(paths: Sequence[Path], csv: CsvOptions | None = None) -> FileTree:
@@ -47,9 +46,9 @@ def tree_of(paths: Sequence[Path], csv: CsvOptions | None = None) -> FileTree:
     if len(paths) > 1:
         message = f"expected one file, or images, got {len(paths)} files {path.name}, ...; name more of the path"
         raise FormatError(message, path=path.parent)
-    if suffix is not None and suffix.removesuffix(".gz") in TABLES:
+    if suffix in TABLES:
         return CsvTree(path, csv or CsvOptions())
-    read = None if suffix is None else SUFFIXES.get(suffix.removesuffix(".gz").removesuffix(".zip"))
+    read = None if suffix is None else SUFFIXES.get(suffix)
     if read is None and path.is_file() and has_signature(path):
         read = Hdf5Tree
     if read is None:

@@ -27,7 +27,6 @@ from penstock.formats.mapping.held import CsvOptions
 
 VERSION = "penstock_mapping"
 NAME = "penstock.toml"
-LONGEST = 1 << 20  # bytes of a file of a mapping
 _GROUP = re.compile(r"\{(\w+)\}|(\*\*/)|(\*)|(\?)")
 
 
@@ -104,9 +103,12 @@ class ColumnRule:
         entries = {str(key): value for key, value in given.items()}
         known = ("from", "files", "align", "dtype", "unit")
         _check_names(entries, known, f"the column {column!r}")
-        names = entries.get("from", ())
-        arrays = (names,) if isinstance(names, str) else tuple(names)
-        rule = cls(arrays, entries.get("files"), entries.get("align"), entries.get("dtype"), entries.get("unit"))
+        names = entries.get("from", [])
+        arrays = [names] if isinstance(names, str) else names
+        texts = [arrays, entries.get("files", ""), entries.get("dtype", ""), entries.get("unit", "")]
+        if not is_list(arrays) or not all(isinstance(text, str) for text in (*arrays, *texts[1:])):
+            raise ArgumentError(f'expected texts for the column {column!r}, as in {{from = "obs"}}, got {given!r}')
+        rule = cls(tuple(arrays), entries.get("files"), entries.get("align"), entries.get("dtype"), entries.get("unit"))
         rule._check(column)
         return rule
 
@@ -160,8 +162,7 @@ class EpisodeMapping:
             raise ArgumentError(f"expected {_EXAMPLES['ends']}, got {entries['ends'][wrong[0]]!r} for {wrong[0]!r}")
         if "csv" in entries:
             _check_names(entries["csv"], [each.name for each in fields(CsvOptions)], "the table csv")
-            given_csv: dict[str, Any] = {**entries["csv"], "text": tuple(entries["csv"].get("text", ()))}
-            entries["csv"] = CsvOptions(**given_csv)
+            entries["csv"] = _csv_options(entries["csv"])
         for name in ("lengths", "leave_out"):
             if entries.get(name) is not None:
                 entries[name] = tuple(entries[name])
@@ -204,7 +205,21 @@ class EpisodeMapping:
 
     def leaves_out(self, name: str) -> bool:
         """Whether an array or file is not wanted."""
-        return any(Pattern(pattern).match(name) is not None for pattern in self.leave_out)
+        return any(pattern.match(name) is not None for pattern in self._unwanted)
+
+    @cached_property
+    def _unwanted(self) -> list[Pattern]:
+        return [Pattern(pattern) for pattern in self.leave_out]
+
+
+def _csv_options(given: Mapping[str, Any]) -> CsvOptions:
+    options: dict[str, Any] = {**given, "text": tuple(given.get("text", ()))}
+    separator, rows = options.get("separator"), options.get("skip_rows", 0)
+    is_text = separator is None or (isinstance(separator, str) and len(separator) == 1)
+    if not is_text or not isinstance(rows, int) or not isinstance(options.get("header", True), bool):
+        example = '{separator = ";", header = true, skip_rows = 0, text = ["id"]}'
+        raise ArgumentError(f"expected csv as in {example}, got {dict(given)!r}")
+    return CsvOptions(**options)
 
 
 def rule_entries(rule: ColumnRule) -> Any:
@@ -226,7 +241,7 @@ def toml_of(mapping: EpisodeMapping) -> str:
 
 
 def _key(name: str) -> str:
-    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else json.dumps(name)
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else _toml(name)
 
 
 def _toml(value: Any) -> str:
@@ -234,7 +249,8 @@ def _toml(value: Any) -> str:
         return "{" + ", ".join(f"{_key(str(key))} = {_toml(inner)}" for key, inner in value.items()) + "}"
     if is_list(value):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value)
+    text = json.dumps(value, ensure_ascii=False)  # escapes of JSON are those of TOML, but for pairs of surrogates
+    return text.replace("\x7f", "\\u007f")
 
 
 def _check_names(entries: Mapping[str, Any], known: Collection[str], owner: str) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from penstock.core.order import in_natural_order
 from penstock.core.text import counted
@@ -18,7 +17,7 @@ from penstock.formats.mapping.columns import NAMES, known_name
 from penstock.formats.mapping.images import IMAGES
 from penstock.formats.mapping.kinds import suffix_of, tree_of
 from penstock.formats.mapping.rules import NAME, ColumnRule, EpisodeMapping, Pattern, toml_of
-from penstock.formats.mapping.tree import FileTree, TreeLeaf
+from penstock.formats.mapping.tree import TreeLeaf
 from penstock.formats.mapping.units import names_below
 
 LOOKS = 3  # files whose content is looked at
@@ -36,7 +35,6 @@ class Look:
 
     name: str
     leaves: Mapping[str, TreeLeaf]
-    values: Mapping[str, Any]
     error: str | None = None
 
     def __str__(self) -> str:
@@ -155,11 +153,10 @@ class Sketch:
 def _look(path: Path, name: str) -> Look:
     try:
         if suffix_of(name) not in STORED and path.is_file() and path.stat().st_size > MOST:
-            return Look(name, {}, {}, f"it is larger than {MOST >> 20} MB, and is not decoded for a look")
-        tree: FileTree = tree_of([path])
-        return Look(name, tree.leaves, tree.values_of(""))
+            return Look(name, {}, f"it is larger than {MOST >> 20} MB, and is not decoded for a look")
+        return Look(name, tree_of([path]).leaves)
     except (PenstockError, OSError) as error:
-        return Look(name, {}, {}, str(error).partition(" - at ")[0][:200])
+        return Look(name, {}, str(error).partition(" - at ")[0][:200])
 
 
 def _template(name: str) -> tuple[str, int]:
@@ -189,7 +186,9 @@ def _guess_of_pairs(per_column: Mapping[str, Sequence[str]]) -> EpisodeMapping:
     main = ""
     for template in per_column:
         words = [word for word in re.split(r"[^A-Za-z]+", re.sub(r"\{\w\}", "", template.partition(".")[0])) if word]
-        column = next((known for word in reversed(words) if (known := known_name(word)) in NAMES), "_".join(words))
+        column = next(
+            (known for word in reversed(words) if (known := known_name(word)) in NAMES.values()), "_".join(words)
+        )
         columns[column] = ColumnRule(files=template)
         main = template if column == "actions" or not main else main
     return EpisodeMapping(files=main, columns=columns)

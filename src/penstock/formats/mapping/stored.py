@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File
 from penstock.containers.npy import map_array
 from penstock.containers.npz import NpzArchive
 from penstock.containers.zarr.group import ZarrGroup
 from penstock.core.arrays import AnyArray
 from penstock.core.boundary import parsing
+from penstock.core.cache import Cache
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
 from penstock.errors import FormatError

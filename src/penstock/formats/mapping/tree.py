@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import plain
+
+T = TypeVar("T")
 
 NUMBERS = "biufc"
 DEEPEST = 32  # levels of nested values
@@ -66,10 +68,21 @@ class FileTree(ABC):
     def read(self, name: str, start: int, stop: int) -> Array:
         """Return rows of a leaf."""
 
+    def leaves_of(self, group: str) -> Mapping[str, TreeLeaf]:
+        """Return the arrays by their path in a group."""
+        return self._leaves_by_group.get(group, {}) if group else self.leaves
+
     def values_of(self, group: str) -> Mapping[str, Any]:
         """Return single values by their path in a group: numbers, text, and attributes of HDF5 and Zarr."""
-        prefix = f"{group}/" if group else ""
-        return {name[len(prefix) :]: value for name, value in self.values.items() if name.startswith(prefix)}
+        return self._values_by_group.get(group, {}) if group else self.values
+
+    @cached_property
+    def _leaves_by_group(self) -> Mapping[str, Mapping[str, TreeLeaf]]:
+        return _by_group(self.leaves)
+
+    @cached_property
+    def _values_by_group(self) -> Mapping[str, Mapping[str, Any]]:
+        return _by_group(self.values)
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -85,6 +98,17 @@ class FileTree(ABC):
     def nbytes(self) -> int:
         """Bytes in memory, about."""
         return 1 << 10
+
+
+def _by_group(entries: Mapping[str, T]) -> dict[str, dict[str, T]]:
+    """Entries by each of the groups above them, with their path in it. Cost: one pass, for files of many groups."""
+    groups: dict[str, dict[str, T]] = {}
+    for name, entry in entries.items():
+        end = name.find("/")
+        while end >= 0:
+            groups.setdefault(name[:end], {})[name[end + 1 :]] = entry
+            end = name.find("/", end + 1)
+    return groups
 
 
 class Held(NamedTuple):

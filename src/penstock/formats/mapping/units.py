@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -133,13 +133,13 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def grouped(unit: Unit, pattern: Pattern, leaves: Sequence[str]) -> list[Unit]:
+def grouped(unit: Unit, pattern: Pattern, leaves: Iterable[str]) -> list[Unit]:
     """Return a unit for each group of its file that a pattern matches, in natural order."""
     depth = pattern.text.count("/") + 1
-    groups = {"/".join(parts[:depth]) for leaf in leaves if len(parts := leaf.split("/")) > depth}
+    groups = dict.fromkeys("/".join(parts[:depth]) for leaf in leaves if len(parts := leaf.split("/", depth)) > depth)
     named = [(group, texts) for group in in_natural_order(groups) if (texts := pattern.match(group)) is not None]
     if not named:
-        shown = in_natural_order({leaf.rpartition("/")[0] or leaf for leaf in leaves})
+        shown = in_natural_order(groups) or in_natural_order(leaves)
         message = f"expected groups {pattern.text!r}, got {_shown(shown)}"
         raise FormatError(message, path=unit.files[""][0])
     return [Unit({**unit.texts, **texts}, unit.files, group) for group, texts in named]

@@ -27,9 +27,9 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.arrow import arrow
-from penstock.containers.cache import Cache
 from penstock.containers.images import decode_rows
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.cache import Cache
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.space_columns import leaf_columns

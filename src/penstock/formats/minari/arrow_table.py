@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.arrow import RangedArrowFile, arrow, chunks_of, plain_array, plain_type
-from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.boundary import is_of_data
+from penstock.core.cache import Cache
 from penstock.core.columns import under
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.ragged import Array, Ragged

@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import File
 from penstock.containers.images import JPEG_START, ImageRows, is_jpeg, read_header
 from penstock.core.arrays import IntArray
+from penstock.core.cache import Cache
 from penstock.core.ragged import offsets_of
 from penstock.core.space_columns import leaf_columns
 from penstock.core.spaces import Box, Space

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File
 from penstock.containers.hdf5.filters import decode
 from penstock.core.arrays import BoolArray, ByteArray, IntArray
+from penstock.core.cache import Cache
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import FormatError
 from penstock.files.mapping import MappedFiles, read_mapped

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.cache import Cache
 from penstock.containers.images import decode_into, decode_rows
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray, UInt32Array
+from penstock.core.cache import Cache
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError

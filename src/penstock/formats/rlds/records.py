@@ -16,9 +16,9 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.array_record import chunk_at, decode_chunk
-from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.boundary import parsing
+from penstock.core.cache import Cache
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import ChecksumError, FormatError
 from penstock.files.mapping import MappedFiles, check_mapped

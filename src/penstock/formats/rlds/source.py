@@ -14,11 +14,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.cache import Cache
 from penstock.containers.images import read_header
 from penstock.containers.tfrecord import map_records
 from penstock.core.arrays import AnyArray
 from penstock.core.boundary import parsing, refusal
+from penstock.core.cache import Cache
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec

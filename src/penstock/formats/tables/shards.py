@@ -19,9 +19,9 @@ from typing_extensions import override
 
 from penstock.containers.arrow import FileEnds, ParquetFile, RangedArrowFile, arrow, one_array
 from penstock.containers.arrow.files import ARROW, arrow_footer, arrow_room, check_one_file
-from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray
 from penstock.core.boundary import json_object, parsing
+from penstock.core.cache import Cache
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
 from penstock.files.remote import Wanted, read_in_order, remote_file

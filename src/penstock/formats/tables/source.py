@@ -13,9 +13,9 @@ from typing import Any
 from typing_extensions import override
 
 from penstock.containers.arrow import Shapes, TableColumn, array_of, leaves_of, values_of
-from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.boundary import parsing
+from penstock.core.cache import Cache
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.arrow import FileEnds, TableColumn, arrow
-from penstock.containers.cache import Cache
 from penstock.containers.on_demand import FilesOnDemand
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.cache import Cache
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut

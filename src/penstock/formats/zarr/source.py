@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import ZarrArray
 from penstock.containers.zarr.group import CACHE_BYTES, ZarrGroup
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
+from penstock.core.cache import Cache
 from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.cache import Cache
 from penstock.containers.images import encode
 from penstock.core.arrays import AnyArray, ByteArray
+from penstock.core.cache import Cache
 from penstock.core.frames import pictures
 from penstock.core.selection import Selection
 from penstock.core.spec import Field

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
+from penstock.core.cache import Cache
 from penstock.core.narrowing import is_path
 from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import ZarrArray
 from penstock.containers.zarr.group import CACHE_BYTES
 from penstock.core.arrays import BoolArray, FloatArray, IntArray
+from penstock.core.cache import Cache
 from penstock.core.text import counted
 from penstock.errors import FormatError
 from penstock.formats.base.findings import Finding

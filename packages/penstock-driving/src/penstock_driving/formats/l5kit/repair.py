@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.containers.cache import Cache
 from penstock.containers.npy import header_bytes
 from penstock.containers.zarr.array import ZarrArray
 from penstock.containers.zarr.shorter import cut_rows
+from penstock.core.cache import Cache
 from penstock.errors import FormatError
 from penstock.formats.base.repairs import Repair
 from penstock_driving.formats.l5kit.columns import NESTED

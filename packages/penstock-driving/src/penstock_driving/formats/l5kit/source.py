@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import Missing, ZarrArray
 from penstock.containers.zarr.group import CACHE_BYTES, ZarrGroup
 from penstock.containers.zarr.rows import ZarrRows
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.cache import Cache
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.errors import DataError, FormatError

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import Missing
 from penstock.containers.zarr.group import ZarrGroup
 from penstock.containers.zarr.metadata import ARRAY, GROUP
@@ -19,6 +18,7 @@ from penstock.containers.zarr.rows import ZarrRows, as_bytes, as_void, from_void
 from penstock.containers.zarr.stores import ZarrStore, open_store
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.boundary import json_object
+from penstock.core.cache import Cache
 from penstock.errors import FormatError
 from penstock.files.remote import open_file, read_bytes
 from penstock.formats.base.account import LeftOut, unused_files

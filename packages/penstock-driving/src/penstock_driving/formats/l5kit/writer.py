@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import ZarrArray
 from penstock.containers.zarr.metadata import ArrayMetadata
 from penstock.containers.zarr.writing import (
@@ -23,6 +22,7 @@ from penstock.containers.zarr.writing import (
     write_attributes,
 )
 from penstock.core.arrays import AnyArray
+from penstock.core.cache import Cache
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import ZarrArray
 from penstock.containers.zarr.metadata import ArrayMetadata
 from penstock.containers.zarr.rows import ZarrRows
 from penstock.containers.zarr.stores import DirectoryStore
 from penstock.containers.zarr.writing import ArrayWriter, create_group
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.cache import Cache
 from penstock.errors import DataError, FormatError
 from penstock.files import write_atomic
 from penstock.locations.location import Location

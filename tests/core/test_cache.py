@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.containers.cache import Cache
+from penstock.core.cache import Cache
 
 
 def test_it_is_bounded_and_keeps_what_was_used_last() -> None:
