@@ -160,7 +160,7 @@ class PlannedSamples:
         return None if self.origin is None else self.origin.remade(make)
 
     def with_parts(self, change: Callable[[PlannedSamples], PlannedSamples]) -> PlannedSamples | None:
-        """Return a mix of changed datasets, also of those of mixes inside of it, with the same transforms.
+        """Return a mix of changed datasets, also of datasets in mixes inside of it, with the same transforms.
 
         None if there is no mix, or a transform fits only these samples.
         """

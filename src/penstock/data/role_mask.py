@@ -20,7 +20,7 @@ def role_mask(start: Sequence[int], end: Sequence[int], *, tokens: str = "tokens
     packs read it: see `Loadable.loader`.
 
     Args:
-        start: Tokens before each turn of the role, such as those of `<|im_start|>assistant` and a line end.
+        start: Tokens before each turn of the role, such as the tokens of `<|im_start|>assistant` and a line end.
         end: Tokens that end a turn, such as `<|im_end|>`.
         tokens: Step column of tokens. The default is `"tokens"`.
 

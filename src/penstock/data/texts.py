@@ -381,7 +381,7 @@ class RandomPrefix:
 
 
 def _parts(total: IntArray, parts: IntArray, words: UInt64Array) -> IntArray:
-    """Cut each of `[T]` totals into as many parts of at least 1, all ways equally likely, one after the other."""
+    """Cut each of `[T]` totals into its number of parts of at least 1. All ways are equally likely."""
     between = total - 1  # places where a part may end, of which `parts - 1` are drawn without replacement
     between = np.where(parts > 0, between, 0)
     owner = np.repeat(np.arange(len(total)), between)

@@ -111,9 +111,9 @@ class PositionIterator(Iterator[int]):
         source, position = _planned(place.source), int(place.state["position"])
         if source.fingerprint != self._fingerprint:
             raise StateError(
-                f"expected positions of the dataset {self._fingerprint}, which the DataLoader reads, got those of "
-                f"{source.fingerprint}: the data have grown, or a mix has changed; load the state into the loader "
-                "before data_loader(), with grown='next_epoch' if the data have grown"
+                "expected a state of the data that this DataLoader reads, got one of data that have grown, or of a "
+                "mix that has changed; load it into the loader before data_loader(), with grown='next_epoch' if the "
+                "data have grown"
             )
         self._rest = source.epoch_slice(position) or EpochSlice(0, 0, 0, position)
         return place

@@ -282,7 +282,7 @@ class DerivedPlan(Plan):
         return self.upstream.rows_of_episodes(view, source, episodes)
 
     def span(self, lo: int, hi: int) -> tuple[int, int]:
-        """Return a range of positions below with all those of the positions `lo : hi`, `lo < hi`.
+        """Return a range of positions below that includes the positions of all samples `lo : hi`, `lo < hi`.
 
         The default looks at each position.
         """
@@ -437,7 +437,7 @@ def in_each_epoch(places: IntArray, size: int, lo: int, hi: int) -> IntArray:
 
 
 def within(positions: IntArray, lo: int, hi: int) -> IntArray:
-    """Return those of some positions that are in `lo : hi`."""
+    """Return the positions that are in `lo : hi`."""
     return positions[(positions >= lo) & (positions < hi)]
 
 

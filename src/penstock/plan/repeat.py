@@ -25,7 +25,7 @@ class Repeat(PlanTransform):
 
     Raises:
         PlanError: `times` is below 1, or the new epoch would have more than 2^62 samples. Without end: epochs vary in
-            length, as those of packs that are planned again in each.
+            length, as epochs of packs do that are planned again in each.
 
     Example:
         >>> import penstock
