@@ -158,7 +158,7 @@ def test_a_data_loader_reads_one_extent_of_the_data(store):
     loader.load_state_dict(state, grown="finish_epoch")
     view = loader.data_loader()
     assert [x for batch in view for x in batch["x"][:, 0].tolist()] == rest
-    with pytest.raises(StateError, match="the data have grown, or a mix has changed"):
+    with pytest.raises(StateError, match="of data that have grown, or of a mix that has changed"):
         list(view)
 
 

@@ -43,7 +43,7 @@ TELLING: tuple[Meaning, ...] = ("termination", "truncation", "done", "not done",
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FilesState(SourceState):
+class MappingState(SourceState):
     """State of an opened mapping. The arrays are flags of ends; other columns are read by blocks."""
 
     units: Sequence[Unit]
@@ -156,7 +156,7 @@ class MappingReading:
             metadata = {"file": unit.files[""][0].relative_to(self._path).as_posix(), **metadata}
         return {**metadata, **unit.texts}
 
-    def state(self) -> FilesState:
+    def state(self) -> MappingState:
         """Return the state of the source."""
         units = [each.unit for each in self._facts]
         lengths = [each.lengths for each in self._facts]
@@ -172,7 +172,7 @@ class MappingReading:
             {name: column.field for name, column in columns.items()}
             | {name: Field(flag.dtype) for name, flag in flags.items()}
         )
-        return FilesState(
+        return MappingState(
             spec=spec,
             offsets=offsets,
             digest=self._digest(spec, offsets),

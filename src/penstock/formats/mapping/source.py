@@ -18,14 +18,14 @@ from penstock.files.remote import FileState, file_state
 from penstock.formats.base.state import StateSource
 from penstock.formats.mapping.columns import FilesColumn
 from penstock.formats.mapping.kinds import tree_of
-from penstock.formats.mapping.reading import FilesState, MappingReading
+from penstock.formats.mapping.reading import MappingReading, MappingState
 from penstock.formats.mapping.rules import EpisodeMapping
 from penstock.formats.mapping.tree import FileTree
 
 CACHE_BYTES = 256 << 20
 
 
-class FilesSource(StateSource[FilesState]):
+class FilesSource(StateSource[MappingState]):
     """Files of any kind as episodes. Opening reads the headers of all files, and text files whole."""
 
     def __init__(self, path: Path, mapping: EpisodeMapping, *, cache_bytes: int = CACHE_BYTES) -> None:
@@ -80,7 +80,7 @@ class FilesSource(StateSource[FilesState]):
         mapped = state.columns[column]
         return mapped.rows.read_ragged(lambda block: self._decoded(state, mapped, block), mapped.field, selection)
 
-    def _decoded(self, state: FilesState, column: FilesColumn, block: int) -> Array:
+    def _decoded(self, state: MappingState, column: FilesColumn, block: int) -> Array:
         """Return the rows of a block, decoded or from the cache."""
 
         def decoded() -> tuple[Array, int]:

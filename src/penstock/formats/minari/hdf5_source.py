@@ -1,7 +1,7 @@
 """Read Minari's HDF5 files in place, in the layouts 0.5 and 0.4, without libhdf5 and without locks.
 
 Opening has three steps. The index finds every dataset of every episode (one pass over the headers, or one small file
-of the user's cache). `readable` makes one reader for each column of all episodes. The result is a `_FilesState`, which
+of the user's cache). `readable` makes one reader for each column of all episodes. The result is a `_Hdf5State`, which
 never changes, so threads read it without a lock; `refresh` builds another one and replaces it.
 
 The state of a file is its size, time of change and superblock. It decides whether a kept index is used, and it is part
@@ -51,7 +51,7 @@ ROOT_MARKS = ("observation_space", "action_space", "total_episodes", "env_spec")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _FilesState(SourceState):
+class _Hdf5State(SourceState):
     """One state of the files."""
 
     layout: Layout
@@ -63,7 +63,7 @@ class _FilesState(SourceState):
     entries: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
 
 
-class Hdf5Source(StateSource[_FilesState]):
+class Hdf5Source(StateSource[_Hdf5State]):
     """A Minari dataset in HDF5: `folder/main`, with `metadata.json` next to it or attributes on its root.
 
     `last` opens the last episodes alone, for a quick look. Pickled, it is its path and options. Cost of opening: one
@@ -122,7 +122,7 @@ class Hdf5Source(StateSource[_FilesState]):
         view = self.state
         return [_copied(self._entries(view, int(e))) for e in episodes]
 
-    def _entries(self, view: _FilesState, e: int) -> dict[str, Any]:
+    def _entries(self, view: _Hdf5State, e: int) -> dict[str, Any]:
         """The entries of an episode, decoded once; the last 65536 are cached."""
         entries = view.entries.get(e)
         if entries is None:
@@ -135,11 +135,11 @@ class Hdf5Source(StateSource[_FilesState]):
         """Metadata of an episode as stored, where its number and length may be wrong."""
         return self._stored(self.state, e)
 
-    def _decoded(self, view: _FilesState, e: int) -> dict[str, Any]:
+    def _decoded(self, view: _Hdf5State, e: int) -> dict[str, Any]:
         steps = int(view.data.offsets[e + 1] - view.data.offsets[e])
         return metadata.episode_entries(self._stored(view, e), e, steps)
 
-    def _stored(self, view: _FilesState, e: int) -> dict[str, Any]:
+    def _stored(self, view: _Hdf5State, e: int) -> dict[str, Any]:
         name = f"episode_{view.index.number[e]}"
         file = view.files[int(view.index.group_file[e])]
         group = file.open_object(int(view.index.group[e]), name)
@@ -165,7 +165,7 @@ class Hdf5Source(StateSource[_FilesState]):
         self._state = new
         return len(new.data.offsets) > kept
 
-    def _load(self) -> _FilesState:
+    def _load(self) -> _Hdf5State:
         path = self.folder / self.main
         entries = metadata.read_json(self.folder / metadata.FILE)
         main = _open(path)
@@ -182,7 +182,7 @@ class Hdf5Source(StateSource[_FilesState]):
         states = [_state(self.folder / name, file) for name, file in zip(index.files, files, strict=True)]
         # Neither device nor inode: a copy that keeps its times is the same dataset.
         digest = hashlib.sha256(json.dumps([[s[2:] for s in states], data.spec.fingerprint]).encode()).hexdigest()
-        return _FilesState(
+        return _Hdf5State(
             spec=data.spec,
             offsets=data.offsets,
             digest=digest,
