@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.core.arrays import BoolArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import ALIGNS, Align, Field, Spec
 from penstock.core.text import counted
@@ -25,6 +25,7 @@ from penstock.files.listing import digest_of_files
 from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.ends import EpisodeEnds, MarkArray, Meaning, check_meanings, find_ends, meaning_of
 from penstock.formats.base.state import GatheredColumn, SourceState
+from penstock.formats.mapping.clocks import SECOND
 from penstock.formats.mapping.columns import (
     FilesColumn,
     UnitLeaves,
@@ -34,6 +35,7 @@ from penstock.formats.mapping.columns import (
     expanded,
     known_name,
 )
+from penstock.formats.mapping.joined import ClockCounts, UnitJoin
 from penstock.formats.mapping.rules import ColumnRule, EpisodeMapping, Pattern
 from penstock.formats.mapping.tree import NUMBERS, FileTree
 from penstock.formats.mapping.units import Unit, found_files, grouped, names_below
@@ -44,17 +46,18 @@ TELLING: tuple[Meaning, ...] = ("termination", "truncation", "done", "not done",
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MappingState(SourceState):
-    """State of an opened mapping. The arrays are flags of ends; other columns are read by blocks."""
+    """State of an opened mapping. The arrays are flags and times; other columns are read by blocks."""
 
     units: Sequence[Unit]
     columns: Mapping[str, FilesColumn]
     unit_of: IntArray  # of each episode
     entries: Sequence[Mapping[str, Any]]  # metadata of each unit
+    starts: IntArray | None  # time of the first step of each episode, where a clock joins columns
 
 
 class _UnitFacts(NamedTuple):
-    """What one unit has: the rows of each column, its steps, where episodes end (None: it is one), its metadata, and
-    the names of its arrays."""
+    """What one unit has: the rows of each column, its steps, where episodes end (None: it is one), its metadata, the
+    names of its arrays, and the times of its steps if the mapping has a clock."""
 
     unit: Unit
     rows: Mapping[str, UnitRows]
@@ -62,6 +65,7 @@ class _UnitFacts(NamedTuple):
     ends: EpisodeEnds | None
     metadata: Mapping[str, Any]
     names: Sequence[str]
+    times: IntArray | None = None  # of the steps, by the clock
 
     @property
     def lengths(self) -> IntArray:
@@ -78,8 +82,9 @@ class MappingReading:
         self._found = found_files(path, mapping)
         self._left_out = list(self._found.left_out)
         self._inside: list[LeftOut] = []  # parts of files
-        self._tells_ends = True  # whether a mark says of each episode whether it terminated
         self._rules: dict[str, ColumnRule] = {}
+        self._clock = None if mapping.clock is None else ClockCounts(mapping.clock)
+        self._tells_ends = mapping.clock is None  # whether a mark says of each episode whether it terminated
         if mapping.lengths is not None and (len(self._found.units) > 1 or mapping.group is not None):
             got = "groups" if mapping.group is not None else str(len(self._found.units))
             message = f"expected lengths for one file, got {got}; say what marks the ends of episodes"
@@ -93,9 +98,8 @@ class MappingReading:
         """Look at a file, and at the files of other columns next to it."""
         trees = {pattern: self._tree(files) for pattern, files in unit.files.items()}
         tree, pattern = trees[""], self._mapping.group
-        others = {other: each.leaves for other, each in trees.items() if other}
         units = [unit] if pattern is None else grouped(unit, Pattern(pattern), tree.leaves)
-        facts = [self._facts_of(UnitLeaves(each, tree.leaves_of(each.group), others), tree) for each in units]
+        facts = [self._facts_of(UnitLeaves(each, tree.leaves_of(each.group), trees), tree) for each in units]
         for other, files in unit.files.items():
             if files not in seen:  # a file may serve several units
                 seen.add(files)
@@ -106,9 +110,12 @@ class MappingReading:
     def _facts_of(self, leaves: UnitLeaves, tree: FileTree) -> _UnitFacts:
         self._rules = self._rules or self._named_rules(leaves)
         rows = {name: leaves.rows_of(name, rule) for name, rule in self._rules.items()}
+        metadata, names = self._metadata(leaves.unit, tree), list(leaves.leaves)
+        if self._clock is not None:
+            rows, times, ends = UnitJoin(self._clock, leaves).join(self._rules, rows, self._mapping.id)
+            return _UnitFacts(leaves.unit, rows, len(times), ends, metadata, names, times)
         steps = self._steps(rows)
-        ends = self._ends_of(leaves, tree, steps)
-        return _UnitFacts(leaves.unit, rows, steps, ends, self._metadata(leaves.unit, tree), list(leaves.leaves))
+        return _UnitFacts(leaves.unit, rows, steps, self._ends_of(leaves, tree, steps), metadata, names)
 
     def _named_rules(self, first: UnitLeaves) -> dict[str, ColumnRule]:
         """The rule of each column; without any, each array of the first unit is one."""
@@ -129,8 +136,8 @@ class MappingReading:
         """Steps of a unit: the rows of the actions, or of most columns, of which fewer rows win a draw."""
         stated = [name for name, rule in self._rules.items() if rule.align == "step"]
         if (first := "actions" if "actions" in rows else next(iter(stated), None)) is not None:
-            return rows[first].leaf.rows
-        counts = Counter(each.leaf.rows for name, each in rows.items() if self._rules[name].align is None)
+            return rows[first].rows
+        counts = Counter(each.rows for name, each in rows.items() if self._rules[name].align is None)
         return min(counts, key=lambda n: (-counts[n], n)) if counts else 1
 
     def _ends_of(self, leaves: UnitLeaves, tree: FileTree, steps: int) -> EpisodeEnds | None:
@@ -167,22 +174,40 @@ class MappingReading:
                 rows = [each.rows[name] for each in self._facts]
                 field = replace(column_field(name, self._rules[name], rows, units), align=align)
                 columns[name] = FilesColumn.of(name, field, self._rules[name], rows)
-        flags = {name: flag for name, flag in self._flags().items() if name not in columns}
+        computed = {**self._flags(), **self._joined_columns(columns, offsets)}
+        computed = {name: rows for name, rows in computed.items() if name not in columns}
         spec = Spec(
             {name: column.field for name, column in columns.items()}
-            | {name: Field(flag.dtype) for name, flag in flags.items()}
+            | {name: Field(rows.dtype) for name, rows in computed.items()}
         )
         return MappingState(
             spec=spec,
             offsets=offsets,
             digest=self._digest(spec, offsets),
-            arrays={name: GatheredColumn(RowMap.of(flag)) for name, flag in flags.items()},
+            arrays={name: GatheredColumn(RowMap.of(rows)) for name, rows in computed.items()},
             account=self._account(columns),
             units=units,
             columns=columns,
             unit_of=np.repeat(np.arange(len(units)), [len(each) for each in lengths]),
             entries=[each.metadata for each in self._facts],
+            starts=None if self._clock is None else self._times()[offsets[:-1]],
         )
+
+    def _times(self) -> IntArray:
+        return np.concatenate([each.times for each in self._facts if each.times is not None])
+
+    def _joined_columns(self, columns: Mapping[str, FilesColumn], offsets: IntArray) -> dict[str, AnyArray]:
+        """Seconds since the start of the episode, and whether steps have a row of each column that may lack one."""
+        if self._clock is None:
+            return {}
+        times = self._times()
+        seconds = (times - np.repeat(times[offsets[:-1]], np.diff(offsets))) / SECOND
+        computed: dict[str, AnyArray] = {"timestamps": seconds}
+        for name in columns if self._clock.clock.outside == "mask" else ():
+            taken = [rows.steps.found for each in self._facts if (rows := each.rows[name]).steps is not None]
+            if taken and self._clock.missing[name]:
+                computed[f"valid/{name}"] = np.concatenate(taken)
+        return computed
 
     def _is_consumed(self, column: str) -> bool:
         """Whether the flags of ends have everything that a column says."""
@@ -196,7 +221,7 @@ class MappingReading:
         possible: Sequence[Align] = ALIGNS if rule.align is None else (rule.align,)
         for each in self._facts:
             rows, episodes = each.rows[name], len(each.lengths)
-            fitting = list(alignments(rows.leaf.rows, each.steps, episodes))
+            fitting = list(alignments(rows.rows, each.steps, episodes))
             left: list[Align] = [align for align in possible if align in fitting]
             if left:
                 possible = left
@@ -204,7 +229,7 @@ class MappingReading:
             wanted = {"step": f"{each.steps} rows", "boundary": f"{each.steps + episodes} rows"}
             wanted["episode"] = counted(episodes, "row")
             expected = " or ".join(dict.fromkeys(wanted[align] for align in possible))
-            message = f"expected {expected} as {' or '.join(possible)}s of the other columns have, got {rows.leaf.rows}"
+            message = f"expected {expected} as {' or '.join(possible)}s of the other columns have, got {rows.rows}"
             if self._mapping.columns is None:
                 where = f"{each.unit}: {', '.join(rows.names)}"
                 self._left_out.append(LeftOut("array", where, "other-length", message))
@@ -239,8 +264,9 @@ class MappingReading:
         renamed = {names[0]: name for name, column in columns.items() if (names := column.names[0])[0] != name}
         one = "file" if self._mapping.group is None else f"group {self._mapping.group}"
         whole = f"each {one} is an episode"
-        sentences = dict.fromkeys(whole if each.ends is None else each.ends.sentence for each in self._facts)
-        left_out = (*self._left_out, *entries, *self._inside)
+        sentences = dict.fromkeys(whole if each.ends is None else each.ends.sentence or whole for each in self._facts)
+        steps = [] if self._clock is None else self._clock.entries()
+        left_out = (*self._left_out, *entries, *steps, *self._inside)
         return Account(left_out, renamed, "; ".join(each for each in sentences if each))
 
     def _digest(self, spec: Spec, offsets: IntArray) -> str:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -20,9 +20,11 @@ import numpy as np
 
 from penstock.core.narrowing import is_list, is_mapping
 from penstock.core.spec import ALIGNS, Align
-from penstock.errors import ArgumentError, FormatError, suggestion
+from penstock.errors import ArgumentError, FormatError
 from penstock.files.remote import read_text
 from penstock.formats.base.ends import MEANINGS, Meaning
+from penstock.formats.mapping.clocks import Clock, JoinRule, TimesRule, check_rule, is_seconds
+from penstock.formats.mapping.entries import check_names
 from penstock.formats.mapping.held import CsvOptions
 
 VERSION = "penstock_mapping"
@@ -79,7 +81,8 @@ class ColumnRule:
 
     `arrays`: path of an array in the file, a pattern, or several arrays of one number a row, which become one row.
     `files`: a pattern of files, for arrays that are not in the episode's own file; names are the names of the mapping's
-    `files`. `align`, `dtype`, `unit`: of the rows, where the file does not say or says something else.
+    `files`. `align`, `dtype`, `unit`: of the rows, where the file does not say or says something else. `times`, `rule`,
+    `within`: where the time of each row is, and which row a step takes, if not as the clock of the mapping says.
     """
 
     arrays: tuple[str, ...] = ()
@@ -87,6 +90,9 @@ class ColumnRule:
     align: Align | None = None
     dtype: str | None = None
     unit: str | None = None
+    times: TimesRule | None = None
+    rule: JoinRule | None = None
+    within: float | None = None
 
     @classmethod
     def of(cls, column: str, given: object) -> ColumnRule:
@@ -101,16 +107,24 @@ class ColumnRule:
             example = f'"{column}" = "obs", ["x", "y"] or {{from = "obs", dtype = "float32"}}'
             raise ArgumentError(f"expected the arrays of the column {column!r}, as in {example}, got {given!r}")
         entries = {str(key): value for key, value in given.items()}
-        known = ("from", "files", "align", "dtype", "unit")
-        _check_names(entries, known, f"the column {column!r}")
+        known = ("from", "files", "align", "dtype", "unit", "times", "rule", "within")
+        check_names(entries, known, f"the column {column!r}")
         names = entries.get("from", [])
         arrays = [names] if isinstance(names, str) else names
         texts = [arrays, entries.get("files", ""), entries.get("dtype", ""), entries.get("unit", "")]
         if not is_list(arrays) or not all(isinstance(text, str) for text in (*arrays, *texts[1:])):
             raise ArgumentError(f'expected texts for the column {column!r}, as in {{from = "obs"}}, got {given!r}')
-        rule = cls(tuple(arrays), entries.get("files"), entries.get("align"), entries.get("dtype"), entries.get("unit"))
+        if entries.get("times") is not None:
+            entries["times"] = TimesRule.of(entries["times"], f"the column {column!r}")
+        given_entries = {name: entries[name] for name in known[1:] if name in entries}
+        rule = cls(tuple(arrays), **given_entries)
         rule._check(column)
         return rule
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it says something for a clock."""
+        return self.times is not None or self.rule is not None or self.within is not None
 
     def _check(self, column: str) -> None:
         if self.align is not None and self.align not in ALIGNS:
@@ -120,6 +134,11 @@ class ColumnRule:
                 np.dtype(self.dtype)
             except TypeError as error:
                 raise ArgumentError(f"expected a dtype for the column {column!r}, got {self.dtype!r}") from error
+        if self.rule is not None:
+            check_rule(self.rule, f"the column {column!r}")
+        if self.within is not None and not is_seconds(self.within, or_zero=True):
+            message = f"expected within of the column {column!r}: the seconds that a row may be away from its step"
+            raise ArgumentError(f"{message}, got {self.within!r}")
         if not self.arrays and self.files is None:
             raise ArgumentError(f'expected `from` or `files` for the column {column!r}, as in {{from = "obs"}}')
 
@@ -133,8 +152,8 @@ class EpisodeMapping:
     `group`: pattern of groups in each file, each an episode. `id`: the array whose value changes between episodes.
     `ends`: what arrays mark, as `{"flag": "end"}`. `lengths`: steps of each episode. `whole_files`: each file is one
     episode, and its arrays mark no ends. `columns`: a rule for each column; None: every array, by its name.
-    `leave_out`: patterns of arrays and files that are not wanted. `rate`: steps a second. `csv`: how text is
-    divided into cells.
+    `leave_out`: patterns of arrays and files that are not wanted. `rate`: steps a second. `clock`: how columns
+    with times of their own are joined. `csv`: how text is divided into cells.
     """
 
     files: str | None = None
@@ -146,22 +165,32 @@ class EpisodeMapping:
     columns: Mapping[str, ColumnRule] | None = None
     leave_out: tuple[str, ...] = ()
     rate: float | None = None
+    clock: Clock | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> EpisodeMapping:
         """Return the mapping of keyword arguments, or of the tables of a file. Raises `ArgumentError`."""
         entries = dict(given)
-        _check_names(entries, [each.name for each in fields(cls)], "a mapping")
+        check_names(entries, [each.name for each in fields(cls)], "a mapping")
         for name, kinds in _KINDS.items():
             if name in entries and not isinstance(entries[name], kinds):
                 raise ArgumentError(f"expected {_EXAMPLES[name]}, got {name} = {entries[name]!r}")
+        rules: dict[str, ColumnRule] = {}
         if (columns := entries.get("columns")) is not None:
-            entries["columns"] = {str(name): ColumnRule.of(str(name), rule) for name, rule in columns.items()}
+            rules = {str(name): ColumnRule.of(str(name), rule) for name, rule in columns.items()}
+            entries["columns"] = rules
         if wrong := [name for name, meaning in entries.get("ends", {}).items() if meaning not in MEANINGS]:
             raise ArgumentError(f"expected {_EXAMPLES['ends']}, got {entries['ends'][wrong[0]]!r} for {wrong[0]!r}")
+        if entries.get("clock") is not None:
+            entries["clock"] = Clock.of(entries["clock"])
+            if used := [name for name in ("ends", "lengths", "whole_files") if entries.get(name)]:
+                raise ArgumentError(f"expected gap, starts or stops in the clock, or id, got {used[0]} with a clock")
+        elif timed := [name for name, rule in rules.items() if rule.is_timed]:
+            example = f'clock = {{reference = "{timed[0]}", within = 0.1}}'
+            raise ArgumentError(f"expected a clock for the times of the column {timed[0]!r}, as in {example}")
         if "csv" in entries:
-            _check_names(entries["csv"], [each.name for each in fields(CsvOptions)], "the table csv")
+            check_names(entries["csv"], [each.name for each in fields(CsvOptions)], "the table csv")
             entries["csv"] = _csv_options(entries["csv"])
         for name in ("lengths", "leave_out"):
             if entries.get(name) is not None:
@@ -183,6 +212,20 @@ class EpisodeMapping:
         except ArgumentError as error:
             raise FormatError(str(error), path=path) from error
 
+    @property
+    def other_files(self) -> list[str]:
+        """Patterns of the files of other columns, and of times."""
+        rules = list((self.columns or {}).values())
+        clock = self.clock
+        times = [rule.times for rule in rules] + ([] if clock is None else [clock.times, clock.starts, clock.stops])
+        return [each.files for each in [*rules, *times] if each is not None and each.files is not None]
+
+    @property
+    def steps_a_second(self) -> float | None:
+        """The rate of the steps, as the mapping or its clock says."""
+        reference = None if self.clock is None else self.clock.reference
+        return reference if self.rate is None and not isinstance(reference, str) else self.rate
+
     @cached_property
     def digest(self) -> str:
         """Digest of everything that the mapping says."""
@@ -195,6 +238,8 @@ class EpisodeMapping:
         }
         if self.columns is not None:
             entries["columns"] = {name: rule_entries(rule) for name, rule in self.columns.items()}
+        if self.clock is not None:
+            entries["clock"] = self.clock.to_json()
         csv = {each.name: getattr(self.csv, each.name) for each in fields(CsvOptions)}
         entries["csv"] = {name: value for name, value in csv.items() if value != getattr(CsvOptions(), name)}
         entries["ends"] = dict(self.ends)
@@ -225,15 +270,16 @@ def _csv_options(given: Mapping[str, Any]) -> CsvOptions:
 def rule_entries(rule: ColumnRule) -> Any:
     """Return the shortest form of a rule: a text, a list, or a table."""
     given = {"from": rule.arrays[0] if len(rule.arrays) == 1 else list(rule.arrays)} if rule.arrays else {}
-    others = {name: getattr(rule, name) for name in ("files", "align", "dtype", "unit")}
-    others = {name: value for name, value in others.items() if value is not None}
+    names = ("files", "align", "dtype", "unit", "rule", "within")
+    others = {name: value for name in names if (value := getattr(rule, name)) is not None}
+    others |= {} if rule.times is None else {"times": rule.times.to_json()}
     return {**given, **others} if others or not given else given["from"]
 
 
 def toml_of(mapping: EpisodeMapping) -> str:
     """Return the file of a mapping."""
     entries = mapping.to_json()
-    tables = {name: entries.pop(name) for name in ("columns", "ends", "csv") if name in entries}
+    tables = {name: entries.pop(name) for name in ("columns", "ends", "clock", "csv") if name in entries}
     lines = [f"{VERSION} = 1", *(f"{name} = {_toml(value)}" for name, value in entries.items())]
     for name, table in tables.items():
         lines += ["", f"[{name}]", *(f"{_key(key)} = {_toml(value)}" for key, value in table.items())]
@@ -253,12 +299,6 @@ def _toml(value: Any) -> str:
     return text.replace("\x7f", "\\u007f")
 
 
-def _check_names(entries: Mapping[str, Any], known: Collection[str], owner: str) -> None:
-    for name in entries:
-        if name not in known:
-            raise ArgumentError(f"{owner} has no entry {name!r}{suggestion(name, known)}; it has {list(known)}")
-
-
 _KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("files", "group", "id"), (str, type(None))),
     **dict.fromkeys(("ends", "csv"), Mapping),
@@ -266,6 +306,7 @@ _KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("lengths", "leave_out"), (list, tuple, type(None))),
     "whole_files": bool,
     "rate": (int, float, type(None)),
+    "clock": (Mapping, Clock, type(None)),
 }
 _EXAMPLES = {
     "files": 'a pattern of files, as in files = "runs/{run}.csv"',
@@ -278,4 +319,5 @@ _EXAMPLES = {
     "leave_out": 'a list of patterns, as in leave_out = ["debug/*"]',
     "whole_files": "true or false",
     "rate": "a number of steps a second, as in rate = 50",
+    "clock": 'a table, as in clock = {reference = "observations/camera", rule = "last", within = 0.1}',
 }

@@ -75,9 +75,7 @@ def found_files(root: Path, mapping: EpisodeMapping) -> FoundFiles:
         return FoundFiles([Unit({}, {"": (root,)})], [])
     names = names_below(root)
     patterns = {"": mapping.files or _common_pattern(names, root)}
-    for rule in (mapping.columns or {}).values():
-        if rule.files is not None:
-            patterns[rule.files] = rule.files
+    patterns |= {text: text for text in mapping.other_files}
     units: list[Unit] = []
     used: set[str] = set()
     main = Pattern(patterns.pop(""))
