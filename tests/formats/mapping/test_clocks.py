@@ -99,7 +99,7 @@ def test_files_of_several_rates_are_one_episode(seed: int, tmp_path: Path) -> No
     assert np.array_equal(episode.columns["force"], kept["f"].astype(np.float32))
     assert np.allclose(episode.columns["line"], kept["line"], rtol=1e-6)
     assert episode.columns["say"].strings() == kept["say"].tolist()
-    start = kept["t"].iloc[0]
+    start = int(np.asarray(kept["t"])[0])
     assert np.allclose(episode.columns["timestamps"], (kept["t"] - start) / 1e9)
     assert episode.metadata["start_ns"] == start
     entry = next(entry for entry in account.left_out if entry.reason == "unused-rows")
