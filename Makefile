@@ -26,7 +26,7 @@ QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batche
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs clean
+.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs dist clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -76,6 +76,17 @@ browser: .venv/browser.stamp docs ## tests of the viewer and of the search of th
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried in two empty environments: the core, and all
+	rm -rf dist .build/core .build/all
+	@set -e; for folder in . $(PACKAGES); do (cd $$folder && $(CURDIR)/$(BIN)/python -m hatchling build -d $(CURDIR)/dist); done
+	$(PYTHON) -m venv .build/core
+	.build/core/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/penstock-*.whl
+	.build/core/bin/penstock info tests/golden/minari/0.5.4/hdf5-image-v0
+	$(PYTHON) -m venv .build/all
+	.build/all/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/*.whl
+	.build/all/bin/penstock formats
+	.build/all/bin/python -c "import $(shell echo $(notdir $(PACKAGES)) | tr -- '- ' '_,')"
 
 .venv/browser.stamp: .venv/dev.stamp
 	$(PIP) --no-build-isolation --group browser
