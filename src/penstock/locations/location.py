@@ -34,6 +34,7 @@ _LOST_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/(?!/)")
 MARKER = "penstock-upload.json"
 """Object at a URL while a dataset is uploaded; see `penstock.locations.upload`."""
 
+_THREADS = "penstock-locate"
 _AT_ONCE = 16  # URLs that are listed at a time
 _SHOWN = 3  # names of a list that are shown in messages
 
@@ -94,26 +95,27 @@ class Location:
         """
         if not any(isinstance(place, Url) for place in self.places):
             return tuple((str(place), Path(str(place))) for place in self.places)
-        matches = map_on_threads(self._matches, self.places, _AT_ONCE, name="penstock-locate")
+        commits: dict[str, str] = {}  # so that all files of a repository are of one commit
+        matches = map_on_threads(lambda place: self._matches(place, commits), self.places, _AT_ONCE, name=_THREADS)
         places_of_all = [place for places in matches for place in places]
-        paths = map_on_threads(self._local, places_of_all, _AT_ONCE, name="penstock-locate")
+        paths = map_on_threads(lambda place: self._local(place, commits), places_of_all, _AT_ONCE, name=_THREADS)
         return tuple(zip(map(str, places_of_all), paths, strict=True))
 
-    def _matches(self, place: Place) -> list[Place]:
+    def _matches(self, place: Place, commits: dict[str, str]) -> list[Place]:
         if isinstance(place, Path):
             return [place]
-        return [Url(url) for url in url_glob(place.full, self.storage_options)]
+        return [Url(url) for url in url_glob(place.full, self.storage_options, commits)]
 
-    def _local(self, place: Place) -> Path:
+    def _local(self, place: Place, commits: dict[str, str]) -> Path:
         if isinstance(place, Path):
             return place
         try:
-            path = mirror(place.full, self.storage_options)
+            path = mirror(place.full, self.storage_options, commits)
         except FileNotFoundError:
             folder, colon, split = place.full.rpartition(":")
             if not colon or "/" in split:
                 raise
-            path = mirror(folder, self.storage_options)
+            path = mirror(folder, self.storage_options, commits)
             return path.with_name(f"{path.name}:{split}")
         if (path / MARKER).exists():
             raise RemoteError(f"expected a complete dataset at {place}, got an upload that was not finished; repeat it")
