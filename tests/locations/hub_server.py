@@ -125,10 +125,7 @@ class Answer:
             return self.create(json.loads(self.body))
         if parts[-4:] == ["info", "lfs", "objects", "batch"]:
             return self.batch(json.loads(self.body))
-        if parts[:2] == ["api", "datasets"]:
-            name, action = "/".join(parts[2:4]), parts[4:]
-        else:
-            name, action = "/".join(parts[1:3]), parts[3:]
+        name, action = self.named(parts[1:] if parts[0] == "api" else parts)
         repository = self.hub.repositories.get(name)
         if repository is None or (repository.private and self.token != TOKEN):
             return Reply(401 if not self.token else 404, b"{}", {"X-Error-Code": "RepoNotFound"})
@@ -140,16 +137,20 @@ class Answer:
         if commit not in repository.commits:
             return Reply(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
         inside = "/".join(part for part in rest if part)
-        if kind == "resolve":
-            return self.resolve(repository.commits[commit], commit, inside)
-        if kind == "tree":
-            return self.tree(repository.commits[commit], inside)
-        if kind == "preupload":
-            return self.preupload(repository.commits[commit], json.loads(self.body))
-        if kind == "commit":
-            return self.commit(name, repository, revision)
-        siblings = [{"rfilename": path} for path in repository.commits[commit]]
-        return json_reply({"_id": "1", "id": name, "sha": commit, "siblings": siblings, "private": repository.private})
+        files = repository.commits[commit]
+        answers: dict[str, Callable[[], Reply]] = {
+            "resolve": lambda: self.resolve(files, commit, inside),
+            "tree": lambda: self.tree(files, inside),
+            "preupload": lambda: self.preupload(files, json.loads(self.body)),
+            "commit": lambda: self.commit(name, repository, revision),
+        }
+        siblings = [{"rfilename": path} for path in files]
+        info = {"_id": "1", "id": name, "sha": commit, "siblings": siblings, "private": repository.private}
+        return answers.get(kind, lambda: json_reply(info))()
+
+    def named(self, parts: list[str]) -> tuple[str, list[str]]:
+        """The repository, and what is asked of it, of `datasets/OWNER/NAME/...`."""
+        return "/".join(parts[1:3]), parts[3:]
 
     def create(self, asked: dict[str, Any]) -> Reply:
         name = f"{asked.get('organization') or 'me'}/{asked['name']}"

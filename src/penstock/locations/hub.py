@@ -15,10 +15,11 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from typing_extensions import override
 
+from penstock.core.boundary import json_object
 from penstock.errors import PenstockError, RemoteError, require
 from penstock.locations.fsspec_store import FsspecStore
 from penstock.locations.http import PASSING, HttpStore, seconds_of
@@ -31,6 +32,7 @@ LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
 WRITING = frozenset(("private",))  # storage options that are for uploads alone
 
 _PATH = re.compile(r"datasets/([^/@]+/[^/@]+)(?:@(refs/(?:convert/[^/]+|pr/\d+)|[^/]+))?(?:/(.*))?")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _LOCATED = 600.0  # seconds for which the URL of an object is used; it is valid for an hour
 _OBJECTS = 4096  # objects whose URLs are kept
 _UNREACHED = {"ConnectError", "ConnectTimeout", "ConnectionError"}  # of all HTTP clients that the Hub's client has used
@@ -40,6 +42,10 @@ def parsed(path: str) -> tuple[str, str, str] | None:
     """Repository, revision and path in it, of `datasets/OWNER/NAME[@REVISION][/PATH]`; None for another text."""
     match = _PATH.fullmatch(path)
     return None if match is None else (match[1], unquote(match[2] or MAIN), (match[3] or "").rstrip("/"))
+
+
+class NotAskedError(RemoteError):
+    """The Hub was not asked: there is no network, or none is to be used."""
 
 
 class HubStore(FsspecStore):
@@ -148,7 +154,7 @@ class HubStore(FsspecStore):
         until, store = self._located.get(name, (0.0, None))
         if store is None or until < time.monotonic():
             if self._constants.HF_HUB_OFFLINE:
-                raise RemoteError(f"{joined(self.url, name)} is not on this machine, and {_OFFLINE}")
+                raise NotAskedError(f"{joined(self.url, name)} is not on this machine, and {_OFFLINE}")
             system, place = self._place(name)
             repository, commit, inside = parsed(place) or ("", "", "")
             url: str = self._client.hf_hub_url(
@@ -169,7 +175,9 @@ class HubStore(FsspecStore):
         if target.scheme not in ("http", "https"):
             raise RemoteError(f"expected a URL of http or https for an object of {self.url}, got {target.scheme!r}")
         own = (target.scheme, target.netloc) == (hub.scheme, hub.netloc)
-        headers: dict[str, str] = require("huggingface_hub.utils", "hf").build_hf_headers(token=system.token) if own else {}
+        headers: dict[str, str] = (
+            require("huggingface_hub.utils", "hf").build_hf_headers(token=system.token) if own else {}
+        )
         authorization = next((value for key, value in headers.items() if key.lower() == "authorization"), None)
         return HttpStore(url, {"Authorization": authorization} if authorization else None, self._timeout)
 
@@ -190,7 +198,7 @@ class HubStore(FsspecStore):
         errors = self._errors
         page = f"{self.api().endpoint}/datasets/{(parsed(super()._place('')[1]) or ('',))[0]}"
         known: list[tuple[Any, Exception]] = [
-            (errors.OfflineModeIsEnabled, RemoteError(f"{place} is not on this machine, and {_OFFLINE}")),
+            (errors.OfflineModeIsEnabled, NotAskedError(f"{place} is not on this machine, and {_OFFLINE}")),
             (errors.GatedRepoError, RemoteError(f"{place} is gated: ask for access at {page}, then {LOGIN}")),
             (errors.RevisionNotFoundError, FileNotFoundError(f"nothing at {place}: no such revision")),
             (errors.RepositoryNotFoundError, FileNotFoundError(f"nothing at {place}; if it is private, {LOGIN}")),
@@ -210,7 +218,7 @@ class HubStore(FsspecStore):
         if status in (401, 403):
             return RemoteError(f"{place} refuses access ({text}); {LOGIN}")
         if at_once and not _UNREACHED.isdisjoint(kind.__name__ for kind in type(error).__mro__):
-            return RemoteError(f"{place} is not asked: no connection to {self.api().endpoint} ({text})")
+            return NotAskedError(f"{place} is not asked: no connection to {self.api().endpoint} ({text})")
         if status or isinstance(error, _MISREAD):
             return RemoteError(f"{place} could not be read or written ({text})")
         return TransientError(f"{place} could not be read or written ({text})")
@@ -234,7 +242,61 @@ _MISREAD = (ValueError, LookupError, TypeError, AttributeError)  # what the clie
 _OFFLINE = "HF_HUB_OFFLINE is set, so the Hub is not asked"
 
 
-def url_of(repository: str, revision: str = MAIN, inside: str = "") -> str:
-    """The URL of a dataset or of a folder in it."""
-    at = "" if revision == MAIN else f"@{quote(revision, safe='')}"
-    return f"{DATASETS}{repository}{at}{'/' if inside else ''}{inside}"
+def is_repository(name: str) -> bool:
+    """Whether a text has the form `OWNER/NAME`."""
+    return _REPOSITORY.fullmatch(name) is not None
+
+
+def cache_home() -> Path:
+    """The folder of Hugging Face's libraries: `HF_HOME`, or `~/.cache/huggingface`."""
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.environ.get("HF_HOME", f"{cache}/huggingface")).expanduser()
+
+
+def lerobot_home() -> Path:
+    """The folder of LeRobot's datasets: `HF_LEROBOT_HOME`, or `lerobot` in the folder of Hugging Face."""
+    given = os.environ.get("HF_LEROBOT_HOME")
+    return Path(given).expanduser() if given else cache_home() / "lerobot"
+
+
+def download_cache() -> Path:
+    """The folder of what the Hub's client downloaded: `HF_HUB_CACHE`, or `hub` in the folder of Hugging Face."""
+    given = os.environ.get("HF_HUB_CACHE")
+    return Path(given).expanduser() if given else cache_home() / "hub"
+
+
+def downloaded(url: str, *, whole: bool = True) -> Path | None:
+    """The folder or file on this machine that the Hub's client downloaded for a URL, or None.
+
+    A revision is the commit that it had at the last download. With `whole`, the client's list of the files of that
+    commit must be here, and all files with their sizes: a cache often has a part of a dataset.
+    """
+    if (parts := parsed(url.removeprefix("hf://"))) is None:
+        return None
+    repository, revision, inside = parts
+    for cache in (download_cache(), lerobot_home() / "hub"):
+        folder = cache / f"datasets--{repository.replace('/', '--')}"
+        try:
+            commit = revision if COMMIT.fullmatch(revision) else (folder / "refs" / revision).read_text().strip()
+        except (OSError, ValueError):
+            continue
+        snapshot = folder / "snapshots" / commit
+        if not (COMMIT.fullmatch(commit) and (snapshot / inside).exists()):
+            continue
+        if not whole or _has_all(snapshot, inside, folder / "trees" / f"{commit}.json"):
+            return snapshot / inside
+    return None
+
+
+def _has_all(snapshot: Path, inside: str, tree: Path) -> bool:
+    """Whether all files of a commit, below a path in it, are in a folder with the sizes that its list has."""
+    try:
+        files = json_object(tree.read_bytes(), str(tree))["files"]
+        wanted = {name: int(entry["size"]) for name, entry in files.items() if _is_below(name, inside)}
+        return bool(wanted) and all(os.path.getsize(snapshot / name) == size for name, size in wanted.items())
+    except (OSError, PenstockError, LookupError, TypeError, ValueError, AttributeError):
+        return False  # another version of the client wrote another list
+
+
+def _is_below(name: str, folder: str) -> bool:
+    return not folder or name == folder or name.startswith(f"{folder}/")
