@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from penstock.errors import ArgumentError, DataError
 from penstock.files.remote import is_mirrored
 from penstock.formats.lerobot.info import INFO
+from penstock.locations.hub import lerobot_home
 from penstock.locations.location import Location, has_url, local_path
 
 HOME = "HF_LEROBOT_HOME"
@@ -24,9 +24,7 @@ def root_of(repo_id: str, root: str | Path | None) -> Path:
     """Return the folder of a dataset on this machine."""
     if root is not None:
         return local_path(root)
-    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    hub = os.environ.get("HF_HOME", f"{cache}/huggingface")
-    return Path(os.environ.get(HOME, f"{hub}/lerobot")).expanduser() / repo_id
+    return lerobot_home() / repo_id
 
 
 def existing_root(repo_id: str, root: str | Path | None) -> Path:
