@@ -187,7 +187,13 @@ class WriteOptions:
     def __post_init__(self) -> None:
         if self.cameras not in ("image", "video", "array"):
             raise ArgumentError(f"expected cameras 'image', 'video' or 'array', got {self.cameras!r}")
-        unchanged = (self.codec, self.crf, self.g, self.pix_fmt, self.codec_options) == ("libsvtav1", None, 2, None, None)
+        unchanged = (self.codec, self.crf, self.g, self.pix_fmt, self.codec_options) == (
+            "libsvtav1",
+            None,
+            2,
+            None,
+            None,
+        )
         if self.cameras != "video" and not unchanged:
             raise ArgumentError(
                 f"expected {', '.join(ENCODER)} with cameras='video' alone, got cameras={self.cameras!r}"
@@ -395,8 +401,15 @@ def change_sizes(root: Path, sizes: Mapping[str, int]) -> None:
     """Change the sizes of files and folders for episodes that are saved from now on."""
     if wrong := {name: size for name, size in sizes.items() if size < 1}:
         raise ArgumentError(f"expected sizes of at least 1, got {wrong}")
+    change_entries(root, sizes)
+
+
+def change_entries(root: Path, changed: Mapping[str, Any]) -> None:
+    """Change entries of `meta/info.json`; None removes one."""
     with _locked_info(root) as entries:
-        entries.update(sizes)
+        entries.update(changed)
+        for name in [name for name in changed if changed[name] is None]:
+            del entries[name]
 
 
 def note_depth_units(root: Path, units: Mapping[str, Unit]) -> None:

@@ -85,7 +85,7 @@ def _checked_row(text: str, name: str) -> list[dict[str, Any]] | None:
     for message in messages:
         calls, time = message.get("tool_calls"), message.get("timestamp")
         words = [message.get(field) for field in fields if field not in ("tool_calls", "timestamp")]
-        wrong = any(not isinstance(each, str | None) for each in words) or not isinstance(calls, list | None)
+        wrong = any(not isinstance(each, str | None) for each in words) or not (calls is None or is_list(calls))
         if wrong or not isinstance(time, float | int | None) or not isinstance(message.get("role"), str):
             raise DataError(f"expected a role, text, and tool_calls as a list in {name}, got {message}")
         texts = None if calls is None else [json.dumps(call, ensure_ascii=False) for call in calls]

@@ -179,9 +179,7 @@ class EncoderSettings:
             return VideoWriter(path, fps, codec="libx265", pix_fmt="gray12le", options=_NO_LOSS, overwrite=True)
         quality = {} if self.crf is None else {"crf": str(self.crf)}
         options = {**quality, **self.codec_options}
-        return VideoWriter(
-            path, fps, codec=self.codec, g=self.g, pix_fmt=self.pix_fmt, options=options, overwrite=True
-        )
+        return VideoWriter(path, fps, codec=self.codec, g=self.g, pix_fmt=self.pix_fmt, options=options, overwrite=True)
 
     def described(self, depth: Depth | None = None) -> dict[str, Any]:
         """Return what LeRobot notes about the encoder under `info` of a camera."""

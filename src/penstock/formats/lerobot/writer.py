@@ -367,8 +367,8 @@ class LeRobotWriter(LockedWriter):
         noted: dict[str, Any] = {}
         for name in lacking:
             file, depth = self._entries[0].videos[name].file, self._info.features[name].depth
-            settings, own = self._encoders.described(depth), features[name].get("info") or {}
-            noted[name] = {**features[name], "info": settings | own | video_info(file, self._info.fps, depth)}
+            own: dict[str, Any] = {**self._encoders.described(depth), **(features[name].get("info") or {})}
+            noted[name] = {**features[name], "info": own | video_info(file, self._info.fps, depth)}
         return {"features": {**features, **noted}} if noted else {}
 
     def _write_info(self, changed: Mapping[str, Any]) -> None:
