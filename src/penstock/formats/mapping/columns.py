@@ -18,6 +18,7 @@ from penstock.formats.mapping.clocks import RowsOfSteps, TimesRule
 from penstock.formats.mapping.rules import ColumnRule, Pattern
 from penstock.formats.mapping.tree import FileTree, TreeLeaf
 from penstock.formats.mapping.units import Unit
+from penstock.formats.mapping.values import changed_field, changed_rows
 
 TIMES = ("timestamps", "timestamp", "time", "times", "t")
 LINE_BYTES = 1 << 20  # of rows between others that are made together
@@ -44,7 +45,10 @@ class UnitLeaves:
     trees: Mapping[str, FileTree]
 
     def _leaves_in(self, files: str | None) -> Mapping[str, TreeLeaf]:
-        return self.leaves if files is None else self.trees[files].leaves
+        """The arrays of the files of a pattern; none where the file is not there."""
+        if files is None:
+            return self.leaves
+        return self.trees[files].leaves if files in self.trees else {}
 
     def read(self, files: str | None, name: str) -> Array:
         """Return all rows of an array. Raises `FormatError`."""
@@ -71,14 +75,23 @@ class UnitLeaves:
         """Return the arrays of a column and what their rows are. Raises `FormatError`."""
         leaves = self._leaves_in(rule.files)
         names = rule.arrays or self._only(column, leaves)
+        if rule.otherwise in leaves and not set(names) <= leaves.keys():
+            names = (rule.otherwise,)
         if missing := [name for name in names if name not in leaves]:
             hint = suggestion(missing[0], leaves)
             message = f"expected an array {missing[0]!r} for the column {column!r}{hint}, got {_listed(leaves)}"
             raise FormatError(message, path=str(self.unit))
         chosen = [leaves[name] for name in names]
-        if len(chosen) == 1:
-            return UnitRows(names, chosen[0])
-        return UnitRows(names, self._stacked(column, names, chosen))
+        leaf = chosen[0] if len(chosen) == 1 else self._stacked(column, names, chosen)
+        try:
+            return UnitRows(names, replace(leaf, field=changed_field(rule, leaf.field)))
+        except FormatError as error:
+            raise FormatError(f"{error} in the column {column!r}", path=str(self.unit), where=names[0]) from error
+
+    def lacks(self, rule: ColumnRule) -> bool:
+        """Whether the file or an array of a rule is not there."""
+        leaves = self._leaves_in(rule.files)
+        return not leaves or (rule.otherwise not in leaves and not set(rule.arrays) <= leaves.keys())
 
     def _only(self, column: str, leaves: Mapping[str, TreeLeaf]) -> tuple[str, ...]:
         if len(leaves) != 1:
@@ -100,7 +113,7 @@ class UnitLeaves:
 
 
 class UnitRows(NamedTuple):
-    """Arrays of a column in one unit, together as a leaf; and which of its rows the steps take, if a clock says."""
+    """Arrays of a column in one unit, together as a leaf; and which rows of it the column has, None: all in order."""
 
     names: tuple[str, ...]
     leaf: TreeLeaf
@@ -110,6 +123,10 @@ class UnitRows(NamedTuple):
     def rows(self) -> int:
         """Number of rows."""
         return self.leaf.rows if self.steps is None else len(self.steps.low)
+
+    def at(self, index: IntArray | None) -> UnitRows:
+        """Return some of the rows."""
+        return self if index is None else self._replace(steps=RowsOfSteps(index))
 
 
 def _listed(names: Mapping[str, Any]) -> str:
@@ -171,7 +188,8 @@ class FilesColumn:
         stop = np.minimum(start + block[unit], lengths[unit])
         rows = BlockRows.whole(offsets_of(stop - start))
         if steps and lines is None:
-            rows = _picked([each.low for each in steps], first, block, len(unit))
+            taken = [np.arange(each.rows) if each.steps is None else each.steps.low for each in units]
+            rows = _picked(taken, first, block, len(unit))
         return cls(name, field, rule, [each.names for each in units], rows, unit, start, stop, lines)
 
     def blank(self, block: int) -> Array | None:
@@ -200,7 +218,8 @@ class FilesColumn:
             return rows
         numbers = [part for part in parts if not isinstance(part, Ragged)]
         stacked: AnyArray = numbers[0] if len(numbers) == 1 else np.stack([each.reshape(-1) for each in numbers], 1)
-        return np.ascontiguousarray(stacked, self.field.dtype).reshape(stop - start, *self.field.shape)
+        changed = changed_rows(self.rule, stacked)
+        return np.ascontiguousarray(changed, self.field.dtype).reshape(stop - start, *self.field.shape)
 
 
 def _picked(rows: Sequence[IntArray], first: IntArray, size: IntArray, blank: int) -> BlockRows:
