@@ -17,7 +17,7 @@ from penstock.formats.base.format import Finding, Format, HubDataset
 from penstock.formats.base.repairs import Repair
 from penstock.formats.base.writer import Target
 from penstock.formats.lerobot.check import findings, repairs
-from penstock.formats.lerobot.creation import WriteOptions
+from penstock.formats.lerobot.creation import ENCODER, WriteOptions
 from penstock.formats.lerobot.info import LOCK, has_info
 from penstock.formats.lerobot.parts import join_datasets
 from penstock.formats.lerobot.source import LeRobotSource
@@ -29,7 +29,7 @@ TARGET = Target(
     aligns=("step",),
     ragged="text",
     options=(
-        *("fps", "robot_type", "cameras", "depth", "codec", "crf", "g"),
+        *("fps", "robot_type", "cameras", "depth", *ENCODER),
         *("data_files_size_in_mb", "video_files_size_in_mb", "chunks_size"),
     ),
     files=("meta", "data", "videos", ".penstock"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from penstock.formats.base.pieces import BlockRows
 from penstock.formats.mapping.rules import ColumnRule, Pattern
 from penstock.formats.mapping.tree import FileTree, TreeLeaf
 from penstock.formats.mapping.units import Unit
+from penstock.formats.mapping.values import changed_field, changed_rows
 
 TIMES = ("timestamps", "timestamp", "time", "times", "t")
 NAMES: Mapping[str, str] = {
@@ -43,16 +45,29 @@ class UnitLeaves:
 
     def rows_of(self, column: str, rule: ColumnRule) -> UnitRows:
         """Return the arrays of a column and what their rows are. Raises `FormatError`."""
-        leaves = self.leaves if rule.files is None else self.others[rule.files]
+        leaves = self.of(rule)
         names = rule.arrays or self._only(column, leaves)
+        if rule.otherwise in leaves and not set(names) <= leaves.keys():
+            names = (rule.otherwise,)
         if missing := [name for name in names if name not in leaves]:
             hint = suggestion(missing[0], leaves)
             message = f"expected an array {missing[0]!r} for the column {column!r}{hint}, got {_listed(leaves)}"
             raise FormatError(message, path=str(self.unit))
         chosen = [leaves[name] for name in names]
-        if len(chosen) == 1:
-            return UnitRows(names, chosen[0])
-        return UnitRows(names, self._stacked(column, names, chosen))
+        leaf = chosen[0] if len(chosen) == 1 else self._stacked(column, names, chosen)
+        try:
+            return UnitRows(names, replace(leaf, field=changed_field(rule, leaf.field)))
+        except FormatError as error:
+            raise FormatError(f"{error} in the column {column!r}", path=str(self.unit), where=names[0]) from error
+
+    def of(self, rule: ColumnRule) -> Mapping[str, TreeLeaf]:
+        """Return the arrays of the file that a rule means; none where the file is not there."""
+        return self.leaves if rule.files is None else self.others.get(rule.files, {})
+
+    def lacks(self, rule: ColumnRule) -> bool:
+        """Whether the file or an array of a rule is not there."""
+        leaves = self.of(rule)
+        return not leaves or (rule.otherwise not in leaves and not set(rule.arrays) <= leaves.keys())
 
     def _only(self, column: str, leaves: Mapping[str, TreeLeaf]) -> tuple[str, ...]:
         if len(leaves) != 1:
@@ -75,10 +90,16 @@ class UnitLeaves:
 
 @dataclass(frozen=True)
 class UnitRows:
-    """Arrays of a column in one unit, together as a leaf."""
+    """Arrays of a column in one unit, together as a leaf. `index` has the rows of them that are rows of the column, in
+    order; None: all."""
 
     names: tuple[str, ...]
     leaf: TreeLeaf
+    index: IntArray | None = None
+
+    def at(self, index: IntArray | None) -> UnitRows:
+        """Return some of the rows."""
+        return self if index is None else UnitRows(self.names, replace(self.leaf, rows=len(index)), index)
 
 
 def _listed(names: Mapping[str, Any]) -> str:
@@ -118,6 +139,7 @@ class FilesColumn:
     field: Field
     rule: ColumnRule
     names: Sequence[tuple[str, ...]]
+    index: Sequence[IntArray | None]  # of each unit
     rows: BlockRows
     unit: IntArray  # of each block
     start: IntArray  # first row of each block in its unit
@@ -133,14 +155,14 @@ class FilesColumn:
         number = np.arange(len(unit)) - np.repeat(offsets_of(counts)[:-1], counts)
         start = number * block[unit]
         stop = np.minimum(start + block[unit], lengths[unit])
-        names = [each.names for each in units]
-        return cls(name, field, rule, names, BlockRows.whole(offsets_of(stop - start)), unit, start, stop)
+        names, index = [each.names for each in units], [each.index for each in units]
+        return cls(name, field, rule, names, index, BlockRows.whole(offsets_of(stop - start)), unit, start, stop)
 
     def decoded(self, block: int, tree: FileTree, prefix: str) -> Array:
         """Return the rows of a block, from the tree of its unit."""
         unit = int(self.unit[block])
         start, stop = int(self.start[block]), int(self.stop[block])
-        parts = [tree.read(prefix + name, start, stop) for name in self.names[unit]]
+        parts = [self._read(unit, prefix + name, start, stop, tree) for name in self.names[unit]]
         if self.field.ragged:
             rows = parts[0]
             if isinstance(rows, Ragged) and rows.dtype != self.field.dtype:
@@ -148,7 +170,23 @@ class FilesColumn:
             return rows
         numbers = [part for part in parts if not isinstance(part, Ragged)]
         stacked: AnyArray = numbers[0] if len(numbers) == 1 else np.stack([each.reshape(-1) for each in numbers], 1)
-        return np.ascontiguousarray(stacked, self.field.dtype).reshape(stop - start, *self.field.shape)
+        changed = changed_rows(self.rule, stacked)
+        return np.ascontiguousarray(changed, self.field.dtype).reshape(stop - start, *self.field.shape)
+
+    def _read(self, unit: int, name: str, start: int, stop: int, tree: FileTree) -> Array:
+        """Rows of an array: a range of it, or some ranges one after another."""
+        index = self.index[unit]
+        if index is None:
+            return tree.read(name, start, stop)
+        chosen = index[start:stop]
+        edges = [0, *(np.flatnonzero(np.diff(chosen) != 1) + 1).tolist(), len(chosen)]
+        parts = [tree.read(name, int(chosen[a]), int(chosen[b - 1]) + 1) for a, b in pairwise(edges) if b > a]
+        parts = parts or [tree.read(name, 0, 0)]
+        ragged = [part for part in parts if isinstance(part, Ragged)]
+        if ragged:
+            return ragged[0] if len(ragged) == 1 else Ragged.concatenate(ragged)
+        arrays = [part for part in parts if not isinstance(part, Ragged)]
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def column_field(name: str, rule: ColumnRule, units: Sequence[UnitRows], places: Sequence[Unit]) -> Field:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.core.arrays import BoolArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import ALIGNS, Align, Field, Spec
 from penstock.core.text import counted
@@ -24,7 +24,9 @@ from penstock.errors import FormatError
 from penstock.files.listing import digest_of_files
 from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.ends import EpisodeEnds, MarkArray, Meaning, check_meanings, find_ends, meaning_of
+from penstock.formats.base.infos import plain
 from penstock.formats.base.state import GatheredColumn, SourceState
+from penstock.formats.mapping.chosen import dropped, padding_rows, range_order, ring_order, zero_rows
 from penstock.formats.mapping.columns import (
     FilesColumn,
     UnitLeaves,
@@ -35,10 +37,12 @@ from penstock.formats.mapping.columns import (
     known_name,
 )
 from penstock.formats.mapping.rules import ColumnRule, EpisodeMapping, Pattern
+from penstock.formats.mapping.stored import ONLY
 from penstock.formats.mapping.tree import NUMBERS, FileTree
-from penstock.formats.mapping.units import Unit, found_files, grouped, names_below
+from penstock.formats.mapping.units import Unit, found_files, grouped, names_below, row_number
 from penstock.kernels.rows import RowMap
 
+_END: Meaning = "end"
 TELLING: tuple[Meaning, ...] = ("termination", "truncation", "done", "not done", "mask")  # how an episode ended
 
 
@@ -69,46 +73,60 @@ class _UnitFacts(NamedTuple):
         return np.array([self.steps]) if self.ends is None else np.diff(self.ends.offsets)
 
 
-class MappingReading:
-    """One reading. `tree` opens the arrays of a file, or of images that are rows of one array."""
+class _Chosen(NamedTuple):
+    """The rows of a file that are steps (None: all, in order), where it says so also the lengths of the episodes, and
+    marks of ends."""
 
-    def __init__(self, path: Path, mapping: EpisodeMapping, tree: Callable[[tuple[Path, ...]], FileTree]) -> None:
+    order: IntArray | None = None
+    lengths: Sequence[int] | None = None
+    marks: Mapping[str, MarkArray] = {}
+
+
+class MappingReading:
+    """One reading. `tree` opens the arrays of files that match a pattern, which may together be rows of arrays."""
+
+    def __init__(self, path: Path, mapping: EpisodeMapping, tree: Callable[[str, tuple[Path, ...]], FileTree]) -> None:
         self._path, self._mapping = path, mapping
         self._tree = tree
         self._found = found_files(path, mapping)
         self._left_out = list(self._found.left_out)
         self._inside: list[LeftOut] = []  # parts of files
+        self._fillers: Counter[tuple[str, str, str]] = Counter()  # rows without a step: where, the finding, and why
         self._tells_ends = True  # whether a mark says of each episode whether it terminated
         self._rules: dict[str, ColumnRule] = {}
-        if mapping.lengths is not None and (len(self._found.units) > 1 or mapping.group is not None):
+        if isinstance(mapping.lengths, tuple) and (len(self._found.units) > 1 or mapping.group is not None):
             got = "groups" if mapping.group is not None else str(len(self._found.units))
             message = f"expected lengths for one file, got {got}; say what marks the ends of episodes"
             raise FormatError(message, path=path)
         self._facts: list[_UnitFacts] = []
-        seen: set[tuple[Path, ...]] = set()
+        seen: set[Path] = set()
         for unit in self._found.units:
             self._facts += self._read(unit, seen)
 
-    def _read(self, unit: Unit, seen: set[tuple[Path, ...]]) -> list[_UnitFacts]:
+    def _read(self, unit: Unit, seen: set[Path]) -> list[_UnitFacts]:
         """Look at a file, and at the files of other columns next to it."""
-        trees = {pattern: self._tree(files) for pattern, files in unit.files.items()}
+        trees = {pattern: self._tree(pattern, files) for pattern, files in unit.files.items()}
         tree, pattern = trees[""], self._mapping.group
         others = {other: each.leaves for other, each in trees.items() if other}
         units = [unit] if pattern is None else grouped(unit, Pattern(pattern), tree.leaves)
-        facts = [self._facts_of(UnitLeaves(each, tree.leaves_of(each.group), others), tree) for each in units]
+        facts = [self._facts_of(UnitLeaves(each, tree.leaves_of(each.group), others), trees) for each in units]
         for other, files in unit.files.items():
-            if files not in seen:  # a file may serve several units
-                seen.add(files)
+            if files[0] not in seen:  # a file may serve several units
+                seen.add(files[0])
                 entries = [entry for entry in trees[other].left_out if not self._mapping.leaves_out(entry.where)]
                 self._inside += [replace(entry, where=f"{files[0].name}: {entry.where}") for entry in entries]
         return facts
 
-    def _facts_of(self, leaves: UnitLeaves, tree: FileTree) -> _UnitFacts:
+    def _facts_of(self, leaves: UnitLeaves, trees: Mapping[str, FileTree]) -> _UnitFacts:
         self._rules = self._rules or self._named_rules(leaves)
-        rows = {name: leaves.rows_of(name, rule) for name, rule in self._rules.items()}
-        steps = self._steps(rows)
-        ends = self._ends_of(leaves, tree, steps)
-        return _UnitFacts(leaves.unit, rows, steps, ends, self._metadata(leaves.unit, tree), list(leaves.leaves))
+        there = {name: rule for name, rule in self._rules.items() if not (rule.optional and leaves.lacks(rule))}
+        rows = {name: leaves.rows_of(name, rule) for name, rule in there.items()}
+        total = self._steps(rows)
+        chosen = self._chosen(leaves, trees, rows, total)
+        ends = self._ends_of(leaves, trees[""], total, chosen)
+        metadata = self._metadata(leaves, trees)
+        facts = _UnitFacts(leaves.unit, rows, total, ends, metadata, list(leaves.leaves))
+        return self._without_dropped(facts, total, chosen.order)
 
     def _named_rules(self, first: UnitLeaves) -> dict[str, ColumnRule]:
         """The rule of each column; without any, each array of the first unit is one."""
@@ -127,34 +145,105 @@ class MappingReading:
 
     def _steps(self, rows: Mapping[str, UnitRows]) -> int:
         """Steps of a unit: the rows of the actions, or of most columns, of which fewer rows win a draw."""
-        stated = [name for name, rule in self._rules.items() if rule.align == "step"]
+        stated = [name for name in rows if self._rules[name].align == "step"]
         if (first := "actions" if "actions" in rows else next(iter(stated), None)) is not None:
             return rows[first].leaf.rows
         counts = Counter(each.leaf.rows for name, each in rows.items() if self._rules[name].align is None)
         return min(counts, key=lambda n: (-counts[n], n)) if counts else 1
 
-    def _ends_of(self, leaves: UnitLeaves, tree: FileTree, steps: int) -> EpisodeEnds | None:
+    def _chosen(
+        self, leaves: UnitLeaves, trees: Mapping[str, FileTree], rows: Mapping[str, UnitRows], total: int
+    ) -> _Chosen:
+        """The rows that are steps, of a ring, of ranges, or without padding."""
+        mapping, order = self._mapping, None
+        if isinstance(mapping.lengths, int):
+            if total % max(mapping.lengths, 1):
+                message = f"expected episodes of {mapping.lengths} rows each, got {total} rows"
+                raise FormatError(message, path=str(leaves.unit))
+            return _Chosen(lengths=[mapping.lengths] * (total // max(mapping.lengths, 1)))
+        if mapping.ranges is not None:
+            bounds = _rows_in_memory("ranges", mapping.ranges, leaves, trees)
+            bounds = bounds + np.array(mapping.ranges.dropped(leaves.unit.texts)) * (1, -1)
+            order, lengths = range_order(bounds, self._numbers(leaves.unit, total), leaves.unit)
+            unused = total - len(np.unique(order))
+            self._fillers[str(leaves.unit.texts or ""), "unused-rows", "they are in no range of an episode"] += unused
+            return _Chosen(order, lengths.tolist())
+        if mapping.ring is not None:
+            written = int(_rows_in_memory("ring", mapping.ring, leaves, trees).reshape(()))
+            order = ring_order(written, total, leaves.unit)
+            stale = total - total if order is None else total - len(order)
+            self._fillers["ring", "filler", "they are behind the last row that was written"] += stale
+        if not mapping.padding:
+            return _Chosen(order)
+        arrays = [_rows_in_memory(name, rule, leaves, trees) for name, rule in self._rules.items() if name in rows]
+        zero = zero_rows([array for array in arrays if len(array) == total])
+        padding = padding_rows(zero if order is None else zero[order], mapping.padding)
+        kept = np.flatnonzero(~padding)
+        self._fillers["padding", "filler", "they are rows of zeros before an episode"] += len(padding) - len(kept)
+        cuts = MarkArray.of(np.append(padding[1:], False)[kept])
+        return _Chosen(kept if order is None else order[kept], None, {"padding": cuts})
+
+    def _numbers(self, unit: Unit, total: int) -> IntArray:
+        """The number of each row: that of its file, or its place."""
+        name, pattern = self._mapping.rows, Pattern(self._mapping.files or "")
+        if name is None or name not in pattern.names:
+            return np.arange(total)
+        found = [(path, pattern.match(path.relative_to(self._path).as_posix())) for path in unit.files[""]]
+        return np.array([row_number(texts[name], path.name) for path, texts in found if texts is not None], np.int64)
+
+    def _ends_of(self, leaves: UnitLeaves, tree: FileTree, total: int, chosen: _Chosen) -> EpisodeEnds | None:
         """Where episodes of a unit end; None if all of it is one, and nothing says how it ended."""
         mapping = self._mapping
-        if mapping.whole_files or not steps:
+        if (mapping.whole_files and chosen.lengths is None) or not total:
             return None
         meanings: dict[str, Meaning] = dict(mapping.ends)
         if mapping.id is not None:
             meanings[mapping.id] = "id"
         check_meanings(meanings, leaves.leaves)
-        marks = _marks(leaves, tree, steps, meanings)
+        marks = {} if mapping.whole_files else _marks(leaves, tree, total, meanings)
+        if chosen.order is not None:
+            kept = {name: mark for name, mark in marks.items() if mark.shape[:1] == (total,)}
+            marks |= {name: MarkArray.of(np.asarray(mark.rows(0, total))[chosen.order]) for name, mark in kept.items()}
         self._tells_ends &= any(meaning_of(name, meanings) in TELLING for name in marks)
-        lengths = None if mapping.lengths is None else list(mapping.lengths)
-        ends = find_ends(marks, steps, path=str(leaves.unit), meanings=meanings, lengths=lengths)
+        stated = chosen.lengths if isinstance(mapping.lengths, int) or mapping.lengths is None else mapping.lengths
+        lengths = None if stated is None else list(stated)
+        steps = total if chosen.order is None else len(chosen.order)
+        all_marks, cuts = {**marks, **chosen.marks}, dict.fromkeys(chosen.marks, _END)
+        ends = find_ends(all_marks, steps, path=str(leaves.unit), meanings={**meanings, **cuts}, lengths=lengths)
         self._left_out += [replace(entry, where=f"{leaves.unit}: {entry.where}") for entry in ends.left_out]
         return ends if ends.sentence or ends.consumed else None
 
-    def _metadata(self, unit: Unit, tree: FileTree) -> dict[str, Any]:
-        values = tree.values_of(unit.group)
+    def _without_dropped(self, facts: _UnitFacts, total: int, order: IntArray | None) -> _UnitFacts:
+        """The same without rows of columns that are none, at the ends of episodes."""
+        unit, rows = facts.unit, facts.rows
+        count = total if order is None else len(order)
+        lengths = np.array([count]) if facts.ends is None else np.diff(facts.ends.offsets)
+        drops = {name: self._rules[name].dropped(unit.texts) for name in rows}
+        if order is None and not any(map(any, drops.values())):
+            return facts
+        of_steps = [name for name in rows if rows[name].leaf.rows == total]
+        reference = "actions" if "actions" in rows else max(of_steps, key=lambda name: sum(drops[name]), default="")
+        first, last = drops.get(reference, (0, 0))
+        kept = dropped(lengths, first, last, unit)
+        made: dict[str, UnitRows] = {}
+        for name, each in rows.items():
+            made[name] = each.at(_rows_of_column(each.leaf.rows, total, lengths, order, drops[name], unit))
+            why = "they are the ends of episodes that the mapping drops"
+            self._fillers[", ".join(each.names), "filler", why] += sum(drops[name]) * len(lengths)
+        ends = None if facts.ends is None else _ends_without(facts.ends, kept, lengths - first - last)
+        return facts._replace(rows=made, steps=len(kept), ends=ends)
+
+    def _metadata(self, leaves: UnitLeaves, trees: Mapping[str, FileTree]) -> dict[str, Any]:
+        unit = leaves.unit
+        values = {} if self._mapping.rows is not None else trees[""].values_of(unit.group)
         metadata = {str(name): value for name, value in values.items() if not self._mapping.leaves_out(name)}
-        if len(self._found.units) > 1:
+        if len(self._found.units) > 1 and self._mapping.rows is None:
             metadata = {"file": unit.files[""][0].relative_to(self._path).as_posix(), **metadata}
-        return {**metadata, **unit.texts}
+        for name, rule in self._mapping.metadata.items():
+            if not leaves.lacks(rule):
+                listed = _listed_values(name, rule, leaves, trees)
+                metadata[name] = listed[0] if len(listed) == 1 else listed
+        return {**metadata, **{name: text for name, text in unit.texts.items() if text}}
 
     def state(self) -> MappingState:
         """Return the state of the source."""
@@ -162,7 +251,7 @@ class MappingReading:
         lengths = [each.lengths for each in self._facts]
         offsets = offsets_of(np.concatenate(lengths))
         columns: dict[str, FilesColumn] = {}
-        for name in [name for name in self._rules if not self._is_consumed(name)]:
+        for name in [name for name in self._rules if not self._is_consumed(name) and self._is_everywhere(name)]:
             if (align := self._align(name)) is not None:
                 rows = [each.rows[name] for each in self._facts]
                 field = replace(column_field(name, self._rules[name], rows, units), align=align)
@@ -183,6 +272,14 @@ class MappingReading:
             unit_of=np.repeat(np.arange(len(units)), [len(each) for each in lengths]),
             entries=[each.metadata for each in self._facts],
         )
+
+    def _is_everywhere(self, column: str) -> bool:
+        """Whether all units have a column, which may be one that is optional."""
+        lacking = [each for each in self._facts if column not in each.rows]
+        if lacking and len(lacking) < len(self._facts):
+            message = f"{len(lacking):,} of {counted(len(self._facts), 'file')} lack it, first {lacking[0].unit}"
+            self._left_out.append(LeftOut("column", column, "uneven-column", message))
+        return not lacking
 
     def _is_consumed(self, column: str) -> bool:
         """Whether the flags of ends have everything that a column says."""
@@ -238,9 +335,11 @@ class MappingReading:
         ]
         renamed = {names[0]: name for name, column in columns.items() if (names := column.names[0])[0] != name}
         one = "file" if self._mapping.group is None else f"group {self._mapping.group}"
-        whole = f"each {one} is an episode"
+        whole = f"each {one} is an episode" if self._mapping.rows is None else "each file is a row"
         sentences = dict.fromkeys(whole if each.ends is None else each.ends.sentence for each in self._facts)
-        left_out = (*self._left_out, *entries, *self._inside)
+        fillers = [LeftOut("rows", *entry, count) for entry, count in self._fillers.items() if count]
+        notes = [LeftOut("column", name, "caution", text) for name, text in self._mapping.notes.items()]
+        left_out = (*self._left_out, *entries, *self._inside, *fillers, *notes)
         return Account(left_out, renamed, "; ".join(each for each in sentences if each))
 
     def _digest(self, spec: Spec, offsets: IntArray) -> str:
@@ -265,6 +364,52 @@ def _marks(leaves: UnitLeaves, tree: FileTree, steps: int, meanings: Mapping[str
             read: Any = partial(tree.read, prefix + name)
             marks[name] = MarkArray(shape, leaf.field.dtype, read)
     return marks
+
+
+def _rows_in_memory(name: str, rule: ColumnRule, leaves: UnitLeaves, trees: Mapping[str, FileTree]) -> AnyArray:
+    """All rows of an array of numbers, or a single number."""
+    tree, prefix = trees[rule.files or ""], f"{leaves.unit.group}/" if leaves.unit.group and not rule.files else ""
+    if (names := rule.arrays or (ONLY,)) and names[0] not in leaves.of(rule):
+        single = tree.values_of(leaves.unit.group if not rule.files else "").get(names[0])
+        if isinstance(single, int | float):
+            return np.array(single)
+    found = leaves.rows_of(name, rule)
+    if len(found.names) > 1 or found.leaf.field.kind != "array":
+        raise FormatError(f"expected one array of numbers for {name!r}, got {found.leaf}", path=str(leaves.unit))
+    return np.asarray(tree.read(prefix + found.names[0], 0, found.leaf.rows))
+
+
+def _listed_values(name: str, rule: ColumnRule, leaves: UnitLeaves, trees: Mapping[str, FileTree]) -> list[Any]:
+    """The rows of an array as plain values, without those that are not wanted."""
+    found = leaves.rows_of(name, rule)
+    rows: Any = trees[rule.files or ""].read(found.names[0], 0, found.leaf.rows)
+    listed: list[Any] = rows.strings() if found.leaf.field.kind == "text" else plain(np.asarray(rows))
+    unwanted = None if rule.without is None else Pattern(rule.without)
+    return [value for value in listed if unwanted is None or unwanted.match(str(value)) is None]
+
+
+def _rows_of_column(
+    rows: int, total: int, lengths: IntArray, order: IntArray | None, drop: tuple[int, int], unit: Unit
+) -> IntArray | None:
+    """The rows of an array that are rows of its column: a row for each of `total`, or one more an episode."""
+    if rows == total:
+        base, sizes = order, lengths
+    elif order is None and rows == total + len(lengths):
+        base, sizes = None, lengths + 1
+    else:
+        return None
+    if not any(drop):
+        return base
+    kept = dropped(sizes, *drop, unit)
+    return kept if base is None else base[kept]
+
+
+def _ends_without(ends: EpisodeEnds, kept: IntArray, lengths: IntArray) -> EpisodeEnds:
+    """The same ends where only some rows are steps: who did not terminate was truncated at the last."""
+    terminations, truncations = ends.terminations[kept], ends.truncations[kept]
+    last = np.cumsum(lengths)[lengths > 0] - 1
+    truncations[last[~terminations[last]]] = True
+    return replace(ends, offsets=offsets_of(lengths), terminations=terminations, truncations=truncations)
 
 
 def _files_of(path: Path) -> list[Path]:
