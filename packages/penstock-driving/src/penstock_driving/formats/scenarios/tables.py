@@ -54,7 +54,7 @@ def _facts(kind: ScenarioKind, file: Path) -> FileFacts:
                 lost.update(scenario.lost)
                 unread.update(dict.fromkeys(scenario.unread))
     except FormatError as caught:
-        error = f"{counted(len(rows), 'scene')} read, then: {caught}" if rows else str(caught)
+        error = f"{counted(len(rows), 'scene')} read, then: " * bool(rows) + str(caught).rpartition(" - ")[0]
     values = {"lost": dict(lost), "unread": [entry.to_json() for entry in unread]}
     counts = np.array(rows, np.int64).reshape(-1)
     return FileFacts(values, {"scenes": counts, "text": np.frombuffer(texts, np.uint8)}, error)
