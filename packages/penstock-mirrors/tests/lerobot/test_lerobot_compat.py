@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 import penstock
 from penstock.containers.video import packet_index
-from penstock.errors import ArgumentError, DamageWarning, DataError, LockedError, PlanError, SpecError
+from penstock.errors import ArgumentError, DataError, LockedError, PlanError, SpecError
 from penstock.formats.lerobot.info import INDICES
 from penstock_mirrors.lerobot import (
     DepthEncoderConfig,
