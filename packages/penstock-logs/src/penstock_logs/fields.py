@@ -35,14 +35,21 @@ def flat(message: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if len(set(names)) < len(names):
             raise FormatError(f"expected names that differ in {path!r}, got {names}")
-        folder = path.rpartition("/")[0]
-        for other in [other for other in values if other != path and other.rpartition("/")[0] == folder]:
-            row = values[other]
-            if (is_array(row) or is_list(row)) and len(row) == len(names) and np.asarray(row).dtype.kind in NUMBERS:
-                del values[other]
-                by_name = dict(zip(names, np.asarray(row), strict=True))
-                values |= {f"{other}/{name.replace('/', '_')}": by_name[name] for name in in_natural_order(names)}
+        rows = {other: values[other] for other in values if other != path and _has_one_each(values, other, path)}
+        for other, row in rows.items():
+            by_name = dict(zip(names, np.asarray(row), strict=True))
+            values |= {f"{other}/{name.replace('/', '_')}": by_name[name] for name in in_natural_order(names)}
+        for known in (*rows, path) if rows else ():
+            del values[known]
     return values
+
+
+def _has_one_each(values: Mapping[str, Any], path: str, names: str) -> bool:
+    """Whether a path next to that of names has a number for each."""
+    row = values[path]
+    if path.rpartition("/")[0] != names.rpartition("/")[0] or not (is_array(row) or is_list(row)):
+        return False
+    return len(row) == len(values[names]) and np.asarray(row).dtype.kind in NUMBERS
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -225,7 +225,8 @@ class McapLog(ChunkedLog):
         if decode is None:
             self.left_out.append(LeftOut("topic", name, "unsupported-dtype", message, len(rows)))
             return None
-        table = np.array(rows, np.uint64).view(np.int64).reshape(-1, 3) if rows else np.zeros((0, 3), np.int64)
+        with parsing(self.path, name):
+            table = np.array(rows, np.int64)
         entries: dict[str, IntArray] = {"times": table[:, 0], "chunk": table[:, 1], "offset": table[:, 2]}
         return Topic.of(check_name(name), schema_text(schema), entries, decode)
 

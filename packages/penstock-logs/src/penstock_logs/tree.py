@@ -32,6 +32,7 @@ LOG_TIME = "log_time"
 PUBLISH_TIME = "publish_time"
 STAMP = "header/stamp"
 CLOCKS: Mapping[str, str] = {STAMP: "header.stamp"}
+FRAMES = ("header/frame_id", "header/seq")  # that a guess leaves out
 IMAGE = "image"
 LOOKS = 32  # messages of a topic that tell its fields
 BLOCK_BYTES = 4 << 20  # of messages that are decoded together
@@ -82,13 +83,15 @@ class LogTree(FileTree):
         """Return the fields of each topic."""
         leaves: dict[str, TreeLeaf] = {}
         for found in self._topics.values():
+            topic, n = found.topic, len(found.topic.times)
+            note = f"{topic.type}, {topic.rate:.3g} a second" if n > 1 else topic.type
+            leaves[f"{topic.name}/{LOG_TIME}"] = TreeLeaf(n, TIME, is_time=True, note=note)
+        for found in self._topics.values():
             leaves |= self._leaves_of_topic(found)
         return leaves
 
     def _look(self, topic: Topic) -> _Fields:
-        rows = np.unique(np.linspace(0, len(topic.times) - 1, LOOKS).astype(np.int64))
-        messages = list(self._log.messages(topic, rows))
-        decoded = [topic.decode(message.data) for message in messages]
+        messages, decoded = self._some_messages(topic)
         values = [_values(each, topic) for each in decoded]
         fields: dict[str, Field] = {}
         if is_image(topic.type):
@@ -108,10 +111,27 @@ class LogTree(FileTree):
         block = min(max(BLOCK_BYTES // mean, 1), BLOCK_ROWS)
         return _Fields(topic, fields, block, messages[0].publish_time is not None)
 
+    def _some_messages(self, topic: Topic) -> tuple[list[StoredMessage], list[Mapping[str, Any]]]:
+        """Messages over the whole file. Damaged ones are passed over, and said, if there are others."""
+        messages: list[StoredMessage] = []
+        decoded: list[Mapping[str, Any]] = []
+        errors: list[FormatError] = []
+        for row in np.unique(np.linspace(0, len(topic.times) - 1, LOOKS).astype(np.int64)).tolist():
+            try:
+                with parsing(self.path, f"message {row} of {topic.name}"):
+                    messages += (found := list(self._log.messages(topic, np.array([row]))))
+                    decoded += [topic.decode(message.data) for message in found]
+            except FormatError as error:
+                errors.append(error)
+        if errors and not decoded:
+            raise errors[0]
+        if errors:
+            self._missing.append(LeftOut.of_error("rows", topic.name, errors[0]))
+        return messages, decoded
+
     def _leaves_of_topic(self, found: _Fields) -> dict[str, TreeLeaf]:
         topic, n = found.topic, len(found.topic.times)
-        note = f"{topic.type}, {topic.rate:.3g} a second" if n > 1 else topic.type
-        leaves = {f"{topic.name}/{LOG_TIME}": TreeLeaf(n, TIME, is_time=True, note=note)}
+        leaves: dict[str, TreeLeaf] = {}
         if found.has_publish_time:
             leaves[f"{topic.name}/{PUBLISH_TIME}"] = TreeLeaf(n, TIME, found.block, is_time=True)
         for path, field in found.fields.items():
@@ -217,10 +237,11 @@ class LogTree(FileTree):
                 reference = reference or (list(columns)[-1] if found is slowest else "")
         within = 0.0 if len(topics) == 1 else _rounded(2 * max(each.topic.period for each in topics))
         single = [each.topic.name for each in self._topics.values() if each not in topics]
-        left = {"leave_out": [f"{name}/*" for name in single]} if single else {}
-        return TreeGuess(
-            {"columns": columns, "clock": {"reference": reference, "within": within}, **left}, len(topics) == 1
-        )
+        unwanted = [f"{name}/**/*" for name in single]
+        unwanted += [f"**/{path}" for path in FRAMES if any(path in each.fields for each in topics)]
+        entries: dict[str, Any] = {"columns": columns, "clock": {"reference": reference, "within": within}}
+        entries |= {"leave_out": unwanted} if unwanted else {}
+        return TreeGuess(entries, len(topics) == 1)
 
 
 def _values(message: Mapping[str, Any], topic: Topic) -> dict[str, Any]:
@@ -236,7 +257,7 @@ def _publish_times(messages: Sequence[StoredMessage]) -> IntArray:
 
 def _columns(found: _Fields) -> dict[str, str | list[str]]:
     """Columns of a topic by name: numbers by the names of joints together, others alone, without clocks and frames."""
-    paths = [path for path in found.fields if path not in (STAMP, "header/frame_id", "header/seq")]
+    paths = [path for path in found.fields if path not in (STAMP, *FRAMES)]
     columns: dict[str, str | list[str]] = {}
     families: dict[str, list[str]] = {}
     for path in paths:

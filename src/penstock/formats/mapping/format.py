@@ -77,7 +77,7 @@ def _sure_guess(path: Path) -> EpisodeMapping:
     if guess is not None and guess.is_sure:
         return EpisodeMapping.of(guess.entries)
     sketch = Sketch.of(path)
-    message = f"expected a mapping for the arrays of {sketch.contents}"
+    message = f"expected a mapping, which says what the columns are. There: {sketch.contents}"
     raise UnknownFormatError(f"{message}. To use it, {sketch.advice}", path=path)
 
 
