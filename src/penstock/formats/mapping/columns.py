@@ -47,7 +47,7 @@ class UnitLeaves:
         """Return the arrays of a column and what their rows are. Raises `FormatError`."""
         leaves = self.of(rule)
         names = rule.arrays or self._only(column, leaves)
-        if rule.otherwise in leaves and not set(names) <= leaves.keys():
+        if rule.otherwise is not None and rule.otherwise in leaves and not set(names) <= leaves.keys():
             names = (rule.otherwise,)
         if missing := [name for name in names if name not in leaves]:
             hint = suggestion(missing[0], leaves)
@@ -61,11 +61,11 @@ class UnitLeaves:
             raise FormatError(f"{error} in the column {column!r}", path=str(self.unit), where=names[0]) from error
 
     def of(self, rule: ColumnRule) -> Mapping[str, TreeLeaf]:
-        """Return the arrays of the file that a rule means; none where the file is not there."""
+        """Return the arrays of the file that a rule means; none without the file."""
         return self.leaves if rule.files is None else self.others.get(rule.files, {})
 
     def lacks(self, rule: ColumnRule) -> bool:
-        """Whether the file or an array of a rule is not there."""
+        """Whether the file or an array of a rule does not exist."""
         leaves = self.of(rule)
         return not leaves or (rule.otherwise not in leaves and not set(rule.arrays) <= leaves.keys())
 

@@ -29,8 +29,8 @@ class MappingFormat(Format):
     file_suffixes: ClassVar[tuple[str, ...]] = (".toml",)
 
     def recognises(self, path: Path) -> bool:
-        """Whether a folder has the file of a mapping or data of one that ships, or a file is a mapping."""
-        return _mapping_at(path) is not None or (path.is_dir() and recognised_mapping(path) is not None)
+        """Whether a folder has the file of a mapping or data of one that ships, or a file is one of these."""
+        return _mapping_at(path) is not None or recognised_mapping(path) is not None
 
     def open(
         self,
@@ -45,7 +45,7 @@ class MappingFormat(Format):
         if mapping is not None and entries:
             raise ArgumentError(f"expected a mapping or its entries, got mapping and {sorted(entries)}")
         place = _mapping_at(path)
-        if mapping is None and place is None and not entries and path.is_dir():
+        if mapping is None and place is None and not entries:
             mapping = recognised_mapping(path)
         chosen = entries or place or {} if mapping is None else mapping
         root = path.parent if path == place else path
