@@ -49,10 +49,14 @@ def tool(prompt: list[int]) -> int:
 
 
 def reward(prompt: list[int], tokens: list[int]) -> float:
-    """Share of places with the right token; the end counts as one. A call of the tool and its answer do not count."""
+    """Share of places with the right token; the end counts as one, of a sum after the right digit alone.
+
+    A call of the tool and its answer do not count.
+    """
     wanted = [tool(prompt), END] if prompt[-1] == SUM else [*sorted(prompt[:-1]), END]
     said = tokens[2:] if tokens[:1] == [CALL] else tokens
-    return float(np.mean([i < len(said) and said[i] == token for i, token in enumerate(wanted)]))
+    right = [i < len(said) and said[i] == token for i, token in enumerate(wanted)]
+    return float(np.mean(np.cumprod(right) if prompt[-1] == SUM else right))
 
 
 def sample(policy: Policy, recorder: penstock.replay.CompletionRecorder, version: int, steps: int) -> list[float]:

@@ -520,5 +520,5 @@ def test_a_dataset_of_video_without_episodes_is_continued(tmp_path: Path) -> Non
     with FORMAT.append(tmp_path / "data") as writer:
         writer.write(Episode(spec, columns))
     assert penstock.open(tmp_path / "data")[0].columns["observations/camera"].ravel().tolist() == [7] * 9216
-    with pytest.raises(ArgumentError, match="codec, crf and g with cameras='video' alone"):
+    with pytest.raises(ArgumentError, match="codec, crf, g, pix_fmt, codec_options with cameras='video' alone"):
         create(tmp_path / "other", spec, crf=3)

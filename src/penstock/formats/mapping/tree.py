@@ -22,6 +22,7 @@ from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import plain
+from penstock.formats.mapping.clocks import TimesRule
 
 T = TypeVar("T")
 
@@ -67,6 +68,10 @@ class FileTree(ABC):
     @abstractmethod
     def read(self, name: str, start: int, stop: int) -> Array:
         """Return rows of a leaf."""
+
+    def times_of(self, name: str, stated: TimesRule | None) -> TimesRule | None:
+        """Return where the times of a leaf's rows are. A tree that knows overrides it; others know what was stated."""
+        return stated
 
     def leaves_of(self, group: str) -> Mapping[str, TreeLeaf]:
         """Return the arrays by their path in a group."""
