@@ -75,7 +75,7 @@ class UnitLeaves:
         """Return the arrays of a column and what their rows are. Raises `FormatError`."""
         leaves = self._leaves_in(rule.files)
         names = rule.arrays or self._only(column, leaves)
-        if rule.otherwise in leaves and not set(names) <= leaves.keys():
+        if rule.otherwise is not None and rule.otherwise in leaves and not set(names) <= leaves.keys():
             names = (rule.otherwise,)
         if missing := [name for name in names if name not in leaves]:
             hint = suggestion(missing[0], leaves)
@@ -89,7 +89,7 @@ class UnitLeaves:
             raise FormatError(f"{error} in the column {column!r}", path=str(self.unit), where=names[0]) from error
 
     def lacks(self, rule: ColumnRule) -> bool:
-        """Whether the file or an array of a rule is not there."""
+        """Whether the file or an array of a rule does not exist."""
         leaves = self._leaves_in(rule.files)
         return not leaves or (rule.otherwise not in leaves and not set(rule.arrays) <= leaves.keys())
 

@@ -30,10 +30,9 @@ class MappingFormat(Format):
     file_suffixes: ClassVar[tuple[str, ...]] = (".toml",)
 
     def recognises(self, path: Path) -> bool:
-        """Whether a folder has a mapping or data of one that ships, or a file is a mapping or a log of messages."""
-        if path.is_dir():
-            return _mapping_at(path) is not None or recognised_mapping(path) is not None
-        return _mapping_at(path) is not None or is_of_package(suffix_of(path.name))
+        """Whether a folder has the file of a mapping or data of one that ships, or a file is one of these or a log."""
+        is_log = path.is_file() and is_of_package(suffix_of(path.name))
+        return _mapping_at(path) is not None or recognised_mapping(path) is not None or is_log
 
     def open(
         self,
@@ -48,7 +47,7 @@ class MappingFormat(Format):
         if mapping is not None and entries:
             raise ArgumentError(f"expected a mapping or its entries, got mapping and {sorted(entries)}")
         place = _mapping_at(path)
-        if mapping is None and place is None and not entries and path.is_dir():
+        if mapping is None and place is None and not entries:
             mapping = recognised_mapping(path)
         if mapping is None and place is None and not entries and is_of_package(suffix_of(path.name)):
             mapping = _sure_guess(path)
