@@ -26,7 +26,7 @@ QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batche
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs clean
+.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs dist clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -70,12 +70,23 @@ bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of 
 figures: .venv/browser.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp .build/zarr3.stamp ## measure every figure of README and docs, other libraries as well
 	$(BIN)/python benchmarks/measure.py --peers
 
-browser: .venv/browser.stamp ## tests of the viewer in a real browser; needs Chromium (CHROMIUM=path, by default the one on PATH)
+browser: .venv/browser.stamp docs ## tests of the viewer and of the search of the site in a real browser; needs Chromium (CHROMIUM=path, by default the one on PATH)
 	@test -n "$(CHROMIUM)" || { echo "no Chromium found: install the package chromium, or set CHROMIUM=path"; exit 1; }
 	PENSTOCK_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -q packages/penstock-studio/tests/browser
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried in two empty environments: the core, and all
+	rm -rf dist .build/core .build/all
+	@set -e; for folder in . $(PACKAGES); do (cd $$folder && $(CURDIR)/$(BIN)/python -m hatchling build -d $(CURDIR)/dist); done
+	$(PYTHON) -m venv .build/core
+	.build/core/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/penstock-*.whl
+	.build/core/bin/penstock info tests/golden/minari/0.5.4/hdf5-image-v0
+	$(PYTHON) -m venv .build/all
+	.build/all/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/*.whl
+	.build/all/bin/penstock formats
+	.build/all/bin/python -c "import $(shell echo $(notdir $(PACKAGES)) | tr -- '- ' '_,')"
 
 .venv/browser.stamp: .venv/dev.stamp
 	$(PIP) --no-build-isolation --group browser

@@ -44,7 +44,7 @@ IN_PARTS = "penstock.jobs.in_parts:convert_in_parts"
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """Result of a conversion. Totals count the whole target."""
+    """Result of a conversion. Totals count the whole target; `revision` is the commit of a repository."""
 
     out: Path | str
     format: str
@@ -56,6 +56,7 @@ class ConversionReport:
     notes: tuple[Note, ...]
     certificate: Certificate | None = None
     left_out: tuple[int, ...] = ()
+    revision: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; of the certificate, whether the conversion was lossless."""
@@ -69,6 +70,7 @@ class ConversionReport:
             "resumed_at": self.resumed_at,
             "notes": [vars(note) for note in self.notes],
             "left_out": list(self.left_out),
+            **({} if self.revision is None else {"revision": self.revision}),
             "lossless": None if self.certificate is None else self.certificate.lossless,
         }
 
@@ -151,6 +153,7 @@ def convert(
         ('converted', 2, 5, ())
     """
     place = output_place(out)
+    commits: list[str] = []
     target_options = dict(options or {})
     entry = format_to_write(out, format)
     target = entry.target(target_options)
@@ -174,7 +177,7 @@ def convert(
             check_lossless(job, require, certificate=certificate)
         path = place
         if isinstance(path, Url):  # in the user's cache, whose dataset is uploaded at the end
-            path = opened.enter_context(uploading(path, storage_options, overwrite=overwrite))
+            path = opened.enter_context(uploading(path, storage_options, overwrite=overwrite, on_commit=commits.append))
         check_apart(source, data.source, path)
         if overwrite:
             remove(path, entry, target)
@@ -186,7 +189,9 @@ def convert(
         remove_mark(path)
         if certificate:
             report = replace(report, certificate=_written(job, report.notes, path, entry, require, on_verified))
-    return replace(report, out=str(place)) if isinstance(place, Url) else report
+    if not isinstance(place, Url):
+        return report
+    return replace(report, out=str(place), revision=commits[0] if commits else None)
 
 
 def _episodes(

@@ -31,7 +31,8 @@ def open(
             `"cartpole/expert-v0"` is a Minari dataset below `MINARI_DATASETS_PATH`. Or a pattern such as
             `"data/*.tar"` or `"train-{000..012}.tar"`, or a list of all these. Several files that are shards in their
             format are one dataset. Other datasets are joined one after the other (`JoinedSource`).
-        format: Name of the format, such as `"minari"`. Default: detect the format.
+        format: Name of the format, such as `"minari"`. Default: detect the format, or `"mapping"` where the option
+            `mapping` is given.
         storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
         curation: A `Curation`, or the path of its file. Excluded episodes and spans are left out, and ratings and tags
             become columns of `table()`. The default is None.
@@ -66,6 +67,8 @@ def open(
         Traceback (most recent call last):
         penstock.errors.UnknownFormatError: ...
     """
+    if format is None and "mapping" in options:
+        format = "mapping"
     located = locate(location, format=format, storage_options=storage_options)
     source = located.open(allow_unfinished=allow_unfinished, **options)
     try:

@@ -216,9 +216,10 @@ class Loader(Generic[T]):
 
         It is for trainers that accept nothing else and split batches over processes themselves, such as
         `Accelerator.prepare`. So the loader must have the samples of all ranks: with several processes, make it with
-        `rank=0, world=1`. The trainer may split, repeat, drop and skip batches, begin any epoch with `set_epoch`, and
-        read in worker processes. It begins where the next loop of the loader would, and does not move the loader. Its
-        state is the trainer's: the epoch, and the number of batches.
+        `rank=0, world=1`. The trainer may split, repeat, drop and skip batches, and begin any epoch with `set_epoch`.
+        Without worker processes, threads read ahead of a trainer that asks for batches at regular distances, within
+        `threads` and `memory` of the loader. It begins where the next loop of the loader would, and does not move the
+        loader. Its state is the trainer's: the epoch, and the number of batches.
 
         Args:
             kind: The class, such as `StatefulDataLoader` of torchdata, whose states then hold the position. The default
@@ -237,7 +238,7 @@ class Loader(Generic[T]):
             ('DataLoader', [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]])
         """
         view = importlib.import_module("penstock.loading.torch_view")
-        return view.data_loader(copy.copy(self._cursor), self._hand_over, kind, options)
+        return view.data_loader(copy.copy(self._cursor), self._limits, self._hand_over, kind, options)
 
     def peek(self) -> T:
         """Return the first batch of the next loop, which still gets it. Cost: loads one batch.

@@ -12,6 +12,7 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, ClassVar, get_args, get_type_hints
@@ -44,6 +45,16 @@ GENERAL = ("webdataset",)  # whose containers other formats use too, in narrower
 QUICK_BYTES = 1 << 28  # that a check reads at most if it is not deep
 _KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 GUARDED = ("recognises", "open", "open_files", "append", "check", "check_files", "opening_checks", "repairs")
+
+
+@dataclass(frozen=True)
+class HubDataset:
+    """Where a dataset is on a hub, and where it would be on this machine."""
+
+    url: str
+    folder: Path
+    setting: str  # the environment variable that says where the folder is
+    command: str  # that downloads it there
 
 
 class Format(ABC):
@@ -178,6 +189,14 @@ class Format(ABC):
 
     def locate(self, name: str) -> Path | None:
         """Return the path of a dataset by its id, or None.
+
+        Args:
+            name: Id of the dataset.
+        """
+        return None
+
+    def on_hub(self, name: str) -> HubDataset | None:
+        """Return where a dataset is that has an id and is not on this machine. The default is None: on no hub.
 
         Args:
             name: Id of the dataset.

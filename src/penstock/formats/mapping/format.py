@@ -13,6 +13,7 @@ from penstock.errors import ArgumentError
 from penstock.files.remote import open_file
 from penstock.formats.base.format import Format
 from penstock.formats.mapping.rules import NAME, VERSION, EpisodeMapping
+from penstock.formats.mapping.shipped import recognised_mapping, shipped_mapping, shipped_names
 from penstock.formats.mapping.sketch import Sketch
 from penstock.formats.mapping.source import CACHE_BYTES, FilesSource
 
@@ -28,8 +29,8 @@ class MappingFormat(Format):
     file_suffixes: ClassVar[tuple[str, ...]] = (".toml",)
 
     def recognises(self, path: Path) -> bool:
-        """Whether a folder has the file of a mapping, or a file is one."""
-        return _mapping_at(path) is not None
+        """Whether a folder has the file of a mapping or data of one that ships, or a file is a mapping."""
+        return _mapping_at(path) is not None or (path.is_dir() and recognised_mapping(path) is not None)
 
     def open(
         self,
@@ -39,10 +40,13 @@ class MappingFormat(Format):
         cache_bytes: int = CACHE_BYTES,
         **entries: Any,
     ) -> FilesSource:
-        """Open files as episodes, by the mapping in a file, in a dict, or in keyword arguments."""
+        """Open files as episodes, by the mapping in a file, in a dict, in keyword arguments, or one that ships, by its
+        name."""
         if mapping is not None and entries:
             raise ArgumentError(f"expected a mapping or its entries, got mapping and {sorted(entries)}")
         place = _mapping_at(path)
+        if mapping is None and place is None and not entries and path.is_dir():
+            mapping = recognised_mapping(path)
         chosen = entries or place or {} if mapping is None else mapping
         root = path.parent if path == place else path
         return FilesSource(root, _as_mapping(chosen), cache_bytes=cache_bytes)
@@ -56,7 +60,10 @@ class MappingFormat(Format):
 def _as_mapping(given: str | Path | Mapping[str, Any] | EpisodeMapping) -> EpisodeMapping:
     if isinstance(given, EpisodeMapping):
         return given
-    return EpisodeMapping.of(given) if is_mapping(given) else EpisodeMapping.at(Path(given))
+    if is_mapping(given):
+        return EpisodeMapping.of(given)
+    named = isinstance(given, str) and (given in shipped_names() or not Path(given).exists())
+    return shipped_mapping(str(given)) if named else EpisodeMapping.at(Path(given))
 
 
 def _mapping_at(path: Path) -> Path | None:

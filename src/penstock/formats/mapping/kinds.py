@@ -8,10 +8,19 @@ from pathlib import Path
 from penstock.containers.hdf5 import has_signature
 from penstock.core.boundary import parsing
 from penstock.errors import FormatError
-from penstock.formats.mapping.held import CsvOptions, CsvTree, JsonTree, MatlabTree, PickleTree, SavedTree, TableTree
+from penstock.formats.mapping.held import (
+    CsvOptions,
+    CsvTree,
+    JsonTree,
+    MatlabTree,
+    PickleTree,
+    SavedTree,
+    TableTree,
+    TextTree,
+)
 from penstock.formats.mapping.images import IMAGES, ImagesTree
-from penstock.formats.mapping.stored import Hdf5Tree, NpyTree, NpzTree, SafetensorsTree, ZarrTree
-from penstock.formats.mapping.tree import FileTree
+from penstock.formats.mapping.stored import Hdf5Tree, NpyTree, NpzTree, PackedNpyTree, SafetensorsTree, ZarrTree
+from penstock.formats.mapping.tree import FileTree, StackedTree
 
 SUFFIXES: Mapping[str, Callable[[Path], FileTree]] = {
     ".npy": NpyTree,
@@ -25,6 +34,11 @@ SUFFIXES: Mapping[str, Callable[[Path], FileTree]] = {
     ".safetensors": SafetensorsTree,
     **dict.fromkeys((".zarr", ".zarr.zip"), ZarrTree),
 }
+OTHERS: Mapping[str, Callable[[Path], FileTree]] = {
+    **dict.fromkeys((".npy.gz", ".gz"), PackedNpyTree),
+    ".txt": TextTree,
+}
+"""Kinds that are read where a mapping names them, and are no data by their names alone."""
 TABLES = (".csv", ".tsv", ".tab", ".csv.gz", ".tsv.gz")
 READABLE = (*SUFFIXES, *TABLES, *IMAGES)
 
@@ -35,20 +49,24 @@ def suffix_of(name: str) -> str | None:
     return next((suffix for suffix in READABLE if low.endswith(suffix)), None)
 
 
-def tree_of(paths: Sequence[Path], csv: CsvOptions | None = None) -> FileTree:
-    """Return the arrays of a file; of several files, which are images, one array with a row each.
+def tree_of(paths: Sequence[Path], csv: CsvOptions | None = None, *, are_rows: bool = False) -> FileTree:
+    """Return the arrays of a file; of several files, which are images or have a row each, arrays with these rows.
 
     Raises `FormatError` for a file of another kind.
     """
     path, suffix = paths[0], suffix_of(paths[0].name)
     if suffix in IMAGES:
         return ImagesTree(paths)
+    if are_rows:
+        return StackedTree(paths, lambda path: tree_of([path], csv))
     if len(paths) > 1:
         message = f"expected one file, or images, got {len(paths)} files {path.name}, ...; name more of the path"
         raise FormatError(message, path=path.parent)
     if suffix in TABLES:
         return CsvTree(path, csv or CsvOptions())
-    read = None if suffix is None else SUFFIXES.get(suffix)
+    low = path.name.lower()
+    other = next((kind for ending, kind in OTHERS.items() if low.endswith(ending)), None)
+    read = other if suffix is None else SUFFIXES.get(suffix)
     if read is None and path.is_file() and has_signature(path):
         read = Hdf5Tree
     if read is None:

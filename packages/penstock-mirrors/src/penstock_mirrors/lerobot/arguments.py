@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NoReturn, get_args
@@ -11,6 +10,7 @@ from penstock.errors import ArgumentError, DataError
 from penstock.files.remote import is_mirrored
 from penstock.formats.lerobot.depth import UNITS, Unit
 from penstock.formats.lerobot.info import INFO
+from penstock.locations.hub import lerobot_home
 from penstock.locations.location import Location, has_url, local_path
 
 RepoType = Literal["dataset", "bucket"]
@@ -52,9 +52,7 @@ def root_of(repo_id: str, root: str | Path | None) -> Path:
     """Return the folder of a dataset on this machine."""
     if root is not None:
         return local_path(root)
-    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    hub = os.environ.get("HF_HOME", f"{cache}/huggingface")
-    return Path(os.environ.get(HOME, f"{hub}/lerobot")).expanduser() / repo_id
+    return lerobot_home() / repo_id
 
 
 def existing_root(repo_id: str, root: str | Path | None, repo_type: RepoType = "dataset") -> Path:

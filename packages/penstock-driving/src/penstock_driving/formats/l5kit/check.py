@@ -44,12 +44,13 @@ def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
         yield Finding("unreadable", str(path), str(error))
         return
     try:
-        yield from _tables(tables, str(path), deep=deep)
+        yield from check_tables(tables, str(path), deep=deep)
     finally:
         tables.close()
 
 
-def _tables(tables: Tables, path: str, *, deep: bool) -> Iterator[Finding]:
+def check_tables(tables: Tables, path: str, *, deep: bool) -> Iterator[Finding]:
+    """Damage of opened tables, as `findings`."""
     labels = tables.attributes.get("labels")
     if labels is not None and labels != list(LABELS):
         message = f"expected the {len(LABELS)} labels of the format, got others"
