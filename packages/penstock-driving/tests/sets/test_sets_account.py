@@ -16,7 +16,6 @@ import penstock
 from penstock.containers.tfrecord import record_of
 from penstock.core.damage import collected_damage
 from penstock.errors import FormatError, UnknownFormatError
-from penstock.formats.base import format as formats
 from penstock.formats.base.source import Source
 from penstock.testing.accounts import AccountContract, Leftover, Planted
 from penstock_driving.formats.l5kit import SPEC
@@ -235,19 +234,6 @@ def test_a_file_that_changed_is_noticed(tmp_path: Path) -> None:
         assert isinstance(source, ScenarioSource)
         assert source.fingerprint != before
         assert np.isfinite(source.agents[:]["centroid"]).all()
-
-
-@pytest.mark.parametrize(
-    "place", ["argoverse2", "waymo", "nuplan", "py123d", "argoverse2/0a0a0001*", "py123d/logs/*/2021.05*"]
-)
-def test_without_the_package_the_error_names_it(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for the folder of one scenario or log, which are tables."""
-    known = {name: entry for name, entry in formats.available().items() if name not in NAMES}
-    monkeypatch.setattr(formats, "available", lambda: known)
-    (path,) = GOLDEN.glob(place)
-    name = place.partition("/")[0]
-    with pytest.raises(UnknownFormatError, match=f"'{name}' of penstock-driving, .*pip install penstock-driving"):
-        penstock.open(path)
 
 
 SINGLE: list[tuple[str, Callable[[Path], Path]]] = [

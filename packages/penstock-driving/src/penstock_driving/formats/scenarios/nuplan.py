@@ -23,6 +23,7 @@ from penstock_driving.formats.scenarios.scenario import (
     ScenarioKind,
     faces_of,
     labels_of,
+    nanoseconds,
     numbered,
     one_hot,
     rotation_of,
@@ -140,7 +141,7 @@ def _scenario(database: sqlite3.Connection, key: int) -> Scenario:
     vehicle, entries = _entries(database, *chosen)
     return scenario_of(
         Moments(
-            np.array([row[1] for row in frames], np.int64) * 1000,
+            nanoseconds(np.array([row[1] for row in frames], np.int64), 1000),
             poses[:, :3] + ahead * REAR_AXLE_TO_CENTER,
             rotation,
             known,

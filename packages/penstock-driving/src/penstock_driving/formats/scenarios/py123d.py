@@ -25,6 +25,7 @@ from penstock_driving.formats.scenarios.scenario import (
     ScenarioKind,
     faces_of,
     labels_of,
+    nanoseconds,
     numbered,
     one_hot,
     rotation_of,
@@ -118,7 +119,7 @@ def _scenario(file: Path) -> Scenario:
     faces, face_owners = _faces(file, sync)
     entries = {name: log[name] for name in ("dataset", "split", "log_name", "location") if log.get(name)}
     return scenario_of(
-        Moments(times * 1000, *car),
+        Moments(nanoseconds(times, 1000), *car),
         boxes,
         owners,
         faces,
