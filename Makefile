@@ -12,8 +12,8 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 # The frameworks whose training programs are in examples/trainers, in the versions of its constraints.txt.
-TRAINED := accelerate cpprb d3rlpy datasets flax grain lightning optax orbax-checkpoint ray[train] stable-baselines3 tianshou \
-	torchdata torchrl transformers trl
+TRAINED := accelerate cpprb d3rlpy datasets equinox flax grain keras lightning megatron-core optax orbax-checkpoint ray[train] \
+	stable-baselines3 tianshou torchdata torchrl transformers trl
 
 # Tests start Python hundreds of times, and pytest rewrites each of their files: what was compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
