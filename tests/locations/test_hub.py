@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 from huggingface_hub import constants, snapshot_download
+from typer.testing import CliRunner
 
 import penstock
+from penstock.cli.main import app
 from penstock.errors import RemoteError
 from penstock.locations.stores import object_store
 from tests.locations.clock import Clock
 from tests.locations.hub_server import TOKEN, Hub, files_of
 from tests.locations.server import Reply, Request
+from tests.locations.test_commands import ARGUMENTS
 
 
 @pytest.fixture
@@ -270,3 +273,22 @@ def test_files_of_a_pattern_are_of_one_commit(hub: Hub, here: Elsewhere, toy: An
 
     hub.fault = moving
     assert penstock.open("hf://datasets/me/shards/data/*.tar").total_steps == toy.total_steps
+
+
+@pytest.mark.parametrize("command", ["certificate", "check", "convert", "diff", "index", "info", "split"])
+def test_commands_take_names(hub: Hub, here: Elsewhere, toy: Any, tmp_path: Path, command: str) -> None:
+    for name, format in {"run": "columns", "made": "webdataset", "shards": "webdataset"}.items():
+        penstock.convert(toy, tmp_path / name, format=format, certificate=name == "made")
+        hub.add(f"me/{name}", files_of(tmp_path / name))
+    hub.repositories["me/made"].commit(
+        {**files_of(tmp_path / "made"), ".certificate.json": (tmp_path / "made.certificate.json").read_bytes()}
+    )
+    given = [each.format(url="me", folder=tmp_path) for each in ARGUMENTS[command]]
+    if command == "convert":
+        given[1] = str(tmp_path / "copy")
+    if command == "certificate":
+        given[0] = "hf://datasets/me/made"
+    result = CliRunner().invoke(app, [command, *given], catch_exceptions=False)
+    assert result.exit_code in (0, 1), result.output
+    assert "Error" not in result.output
+    assert any("/resolve/" in path for _, path in hub.seen)

@@ -187,7 +187,7 @@ def test_a_branch_that_moves_meanwhile_is_looked_at_again(hub: Hub, clock: Clock
 
 def test_files_that_a_repository_leaves_out_are_an_error(hub: Hub) -> None:
     hub.ignored.add("v1/1.npy")
-    said = r"expected 2 files at .*, 1 are not there, first v1/1.npy; look at the file .gitignore"
+    said = r"expected 2 files at .*, the repository left out 1, first v1/1.npy; look at its file .gitignore"
     with pytest.raises(RemoteError, match=said), uploading(Url(f"{TOY}/v1")) as path:
         fill(path, 2)
 

@@ -49,7 +49,7 @@ class NotAskedError(RemoteError):
 
 
 class HubStore(FsspecStore):
-    """Objects below `hf://datasets/...`. `commits` are those of repositories that were resolved, by `NAME@REVISION`.
+    """Objects below `hf://datasets/...`. `commits` has what revisions were resolved to, by `NAME@REVISION`.
 
     Stores that share `commits` read the same commit of each repository.
     """

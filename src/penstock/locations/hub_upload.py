@@ -27,7 +27,7 @@ FILES = 5000
 SMALL_BYTES = 256 << 20
 """Bytes of one commit at most, of files that may be a part of its request."""
 
-_SMALL = 10 << 20  # bytes of files from which on the Hub wants them uploaded by themselves
+_SMALL = 10 << 20  # bytes of a file from which on the Hub takes it apart from the request of the commit
 _LEFTOVER = (".lock", ".penstock")  # ends of the names of hidden files that writers lock or leave
 _OWN = (".gitattributes", "README.md", "LICENSE")  # files of a repository that may be there before its dataset
 
@@ -53,8 +53,8 @@ class HubUpload:
         return f"{self._inside}/{name}".strip("/")
 
     def check(self, path: Path) -> None:
-        """Raise `FileExistsError` if there is anything but an unfinished upload. `path` is there after an upload whose
-        end is not known, so `run` compares."""
+        """Raise `FileExistsError` if there is anything but an unfinished upload. If an earlier upload left `path`, its
+        last commit may have been made, so `run` compares."""
         there = self._retry(lambda: self._there(None))
         if there and self._marker not in there and not path.exists():
             raise self._taken(there)
@@ -172,13 +172,13 @@ class HubUpload:
         return str(made.oid)
 
     def _compare(self, commit: str, manifest: Mapping[str, int]) -> None:
-        """Raise an error unless all files are there: a repository can have rules that leave files out."""
+        """Raise an error unless the commit has all files: a repository can have rules that leave files out."""
         there = {name: int(entry.size) for name, entry in self._there(commit).items()}
         lacking = sorted(name for name, size in manifest.items() if there.get(name) != size)
         if lacking:
             raise RemoteError(
-                f"expected {len(manifest)} files at {self.url}, {len(lacking)} are not there, first {lacking[0]}; look "
-                "at the file .gitignore of the repository"
+                f"expected {len(manifest)} files at {self.url}, the repository left out {len(lacking)}, first "
+                f"{lacking[0]}; look at its file .gitignore"
             )
 
 
