@@ -125,7 +125,8 @@ class MappingReading:
         self._rules = self._rules or self._named_rules(leaves)
         there = {name: rule for name, rule in self._rules.items() if not (rule.optional and leaves.lacks(rule))}
         rows = {name: leaves.rows_of(name, rule) for name, rule in there.items()}
-        metadata, names = self._metadata(leaves), list(leaves.leaves)
+        metadata = self._metadata(leaves)
+        names = [name for name, leaf in leaves.leaves.items() if not leaf.is_time]
         if self._clock is not None:
             rows, times, ends = UnitJoin(self._clock, leaves).join(self._rules, rows, self._mapping.id)
             return _UnitFacts(leaves.unit, rows, len(times), ends, metadata, names, times)
@@ -142,8 +143,8 @@ class MappingReading:
             own = {name: replace(rule, files=None) for name, rule in given.items() if rule.files == main}
             return expanded({**given, **own}, first.leaves, first.unit)
         rules: dict[str, ColumnRule] = {}
-        for name in first.leaves:
-            if not self._mapping.leaves_out(name):
+        for name, leaf in first.leaves.items():
+            if not self._mapping.leaves_out(name) and not leaf.is_time:
                 column = known_name(name)
                 rules[name if column in rules else column] = ColumnRule((name,))
         if not rules:

@@ -34,13 +34,15 @@ DEEPEST = 32  # levels of nested values
 class TreeLeaf:
     """An array of a file: its number of rows, the field of a row, and how many rows are decoded together (0: all).
 
-    `guessed` says that text was read as numbers, so that another file may have a wider type.
+    `guessed` says that text was read as numbers, so that another file may have a wider type. `is_time` says that it has
+    the times of other arrays, or their numbers.
     """
 
     rows: int
     field: Field
     block: int = 0
     guessed: bool = False
+    is_time: bool = False
 
     def __str__(self) -> str:
         shape = "".join(f", {size}" for size in self.field.shape)
