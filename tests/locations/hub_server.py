@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 from tests.locations.server import Reply, Server, Site, reply, serving
@@ -30,7 +31,6 @@ class Repository:
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
     private: bool = False
-    gated: bool = False
 
     def commit(self, files: dict[str, bytes], branch: str = "main") -> str:
         """Make a commit that has these files and no others."""
@@ -48,12 +48,18 @@ class Repository:
 
 @dataclass
 class Hub:
-    """All repositories, the host that has large files, and what was asked. `fault` may answer a request instead."""
+    """All repositories, the host that has large files, and what was asked.
+
+    `fault` may answer a request instead, and `after` replaces the answer to one that was done. Repositories leave
+    files out whose names are `ignored`.
+    """
 
     url: str
     store: Site
     repositories: dict[str, Repository] = field(default_factory=dict)
     fault: Callable[[str, str], Reply | int | None] = lambda method, path: None
+    after: Callable[[str, str], Reply | None] = lambda method, path: None
+    ignored: set[str] = field(default_factory=set)
     seen: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, name: str, files: dict[str, bytes]) -> Repository:
@@ -116,6 +122,7 @@ class Answer:
         self.hub.seen.append((method, self.path))
         given = self.hub.fault(method, self.path)
         answer = given if given is not None else self.answer(method, self.path.strip("/").split("/"))
+        answer = self.hub.after(method, self.path) or answer
         if isinstance(answer, int):
             answer = Reply(answer)
         reply(self.handler, answer.status, answer.body, answer.headers)
@@ -129,17 +136,18 @@ class Answer:
         repository = self.hub.repositories.get(name)
         if repository is None or (repository.private and self.token != TOKEN):
             return Reply(401 if not self.token else 404, b"{}", {"X-Error-Code": "RepoNotFound"})
-        if repository.gated and self.token != TOKEN and action[:1] != []:
-            return Reply(403, b"{}", {"X-Error-Code": "GatedRepo"})
         kind, revision, *rest = [*map(urllib.parse.unquote, action), *[""] * 2]
         revision = revision or "main"
         commit = repository.branches.get(revision, revision)
+        if kind == "branch":
+            return self.branch(repository, revision)
         if commit not in repository.commits:
             return Reply(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
         inside = "/".join(part for part in rest if part)
         files = repository.commits[commit]
         answers: dict[str, Callable[[], Reply]] = {
             "resolve": lambda: self.resolve(files, commit, inside),
+            "paths-info": lambda: self.paths(files),
             "tree": lambda: self.tree(files, inside),
             "preupload": lambda: self.preupload(files, json.loads(self.body)),
             "commit": lambda: self.commit(name, repository, revision),
@@ -157,8 +165,10 @@ class Answer:
         if self.token != TOKEN:
             return Reply(401, b"{}")
         if name in self.hub.repositories:
-            return json_reply({"error": "You already created this dataset repo", "url": self.hub.url}, 409)
-        self.hub.add(name, {}).private = bool(asked.get("private"))
+            return json_reply(
+                {"error": "You already created this dataset repo", "url": f"{self.hub.url}/datasets/{name}"}, 409
+            )
+        self.hub.add(name, {}).private = asked.get("visibility") == "private" or bool(asked.get("private"))
         return json_reply({"url": f"{self.hub.url}/datasets/{name}", "id": name})
 
     def tree(self, files: dict[str, bytes], inside: str) -> Reply:
@@ -177,10 +187,20 @@ class Answer:
         entries += [{"type": "directory", "path": path, "size": 0, "oid": blob(path.encode())} for path in folders]
         return json_reply(sorted(entries, key=lambda entry: entry["path"]))
 
+    def paths(self, files: dict[str, bytes]) -> Reply:
+        asked = urllib.parse.parse_qs(self.body.decode())["paths"]
+        return json_reply([self.entry(name, files[name]) for name in asked if name in files])
+
     def entry(self, name: str, content: bytes) -> dict[str, Any]:
         lfs = {"oid": oid(content), "size": len(content), "pointerSize": 130} if name.endswith(LARGE) else None
         plain = {"type": "file", "path": name, "size": len(content), "oid": blob(content)}
         return plain if lfs is None else {**plain, "lfs": lfs}
+
+    def branch(self, repository: Repository, name: str) -> Reply:
+        if name in repository.branches:
+            return Reply(409, b"{}")
+        repository.branches[name] = repository.branches["main"]
+        return json_reply({})
 
     def resolve(self, files: dict[str, bytes], commit: str, name: str) -> Reply:
         if name not in files:
@@ -204,9 +224,8 @@ class Answer:
             large = file["path"].endswith(LARGE)
             known = files.get(file["path"])
             there = None if known is None else oid(known) if large else blob(known)
-            modes.append(
-                {"path": file["path"], "uploadMode": "lfs" if large else "regular", "shouldIgnore": False, "oid": there}
-            )
+            mode = {"path": file["path"], "uploadMode": "lfs" if large else "regular", "oid": there}
+            modes.append({**mode, "shouldIgnore": file["path"] in self.hub.ignored})
         return json_reply({"files": modes})
 
     def batch(self, asked: dict[str, Any]) -> Reply:
@@ -235,6 +254,11 @@ class Answer:
                 del files[path]
         sha = repository.commit(files, branch)
         return json_reply({"success": True, "commitOid": sha, "commitUrl": f"{self.hub.url}/{name}/commit/{sha}"})
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """The contents of all files below a folder, by name."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def json_reply(value: Any, status: int = 200) -> Reply:

@@ -6,81 +6,54 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from huggingface_hub import HfFileSystem, constants, snapshot_download
+from huggingface_hub import constants, snapshot_download
+from typer.testing import CliRunner
 
 import penstock
+from penstock.cli.main import app
 from penstock.errors import RemoteError
 from penstock.locations.stores import object_store
 from tests.locations.clock import Clock
-from tests.locations.hub_server import TOKEN, Hub, hub_serving
+from tests.locations.hub_server import TOKEN, Hub, files_of
 from tests.locations.server import Reply, Request
+from tests.locations.test_commands import ARGUMENTS
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with hub_serving() as hub:
-        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.url)
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setenv("HF_LEROBOT_HOME", str(tmp_path / "lerobot"))
-        monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-        yield hub
-        HfFileSystem.clear_instance_cache()
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.fixture
-def data() -> penstock.EpisodeDataset:
-    pixels = np.random.default_rng(3).integers(0, 256, (60, 32, 32, 3), np.uint8)
-    return penstock.from_arrays(
-        {"observations": pixels, "actions": np.arange(60), "rewards": np.arange(60.0)}, lengths=[20, 30, 10]
-    )
-
-
-@pytest.fixture
-def files(data: penstock.EpisodeDataset, tmp_path: Path) -> dict[str, bytes]:
-    penstock.convert(data, tmp_path / "local", certificate=False)
+def files(toy: penstock.EpisodeDataset, tmp_path: Path) -> dict[str, bytes]:
+    penstock.convert(toy, tmp_path / "local", certificate=False)
     return files_of(tmp_path / "local")
 
 
 @pytest.mark.parametrize("inside", ["", "v1/train"])
-def test_a_dataset_is_read_in_place(hub: Hub, data: Any, files: dict[str, bytes], inside: str) -> None:
+def test_a_dataset_is_read_in_place(hub: Hub, toy: Any, files: dict[str, bytes], inside: str) -> None:
     hub.add("me/toy", {f"{inside}/{name}".lstrip("/"): raw for name, raw in {**files, "README.md": b"# toy"}.items()})
     url = f"hf://datasets/me/toy/{inside}".rstrip("/")
     remote = penstock.open(url)
-    assert len(remote) == len(data)
+    assert len(remote) == len(toy)
     assert not hub.store.gets()
-    assert np.array_equal(remote[1].observations, data[1].observations)
+    assert np.array_equal(remote[1].observations, toy[1].observations)
     assert all("Authorization" not in request.headers for request in hub.store.seen)
-    assert len(penstock.open(f"{url.replace('me/toy', 'me/toy@main')}")) == len(data)
+    assert len(penstock.open(f"{url.replace('me/toy', 'me/toy@main')}")) == len(toy)
 
 
-def test_a_branch_that_moves_does_not_change_what_is_open(hub: Hub, data: Any, files: dict[str, bytes]) -> None:
+def test_a_branch_that_moves_does_not_change_what_is_open(hub: Hub, toy: Any, files: dict[str, bytes]) -> None:
     repository = hub.add("me/toy", files)
     first = repository.branches["main"]
     remote = penstock.open("hf://datasets/me/toy")
     other = {name: raw[::-1] for name, raw in files.items() if name != "spec.json"}
     repository.commit({**files, **other})
-    assert np.array_equal(remote[2].observations, data[2].observations)
-    assert np.array_equal(pickle.loads(pickle.dumps(remote))[0].rewards, data[0].rewards)
-    assert np.array_equal(penstock.open(f"hf://datasets/me/toy@{first}")[1].rewards, data[1].rewards)
+    assert np.array_equal(remote[2].observations, toy[2].observations)
+    assert np.array_equal(pickle.loads(pickle.dumps(remote))[0].rewards, toy[0].rewards)
+    assert np.array_equal(penstock.open(f"hf://datasets/me/toy@{first}")[1].rewards, toy[1].rewards)
     before = len(hub.seen)
     repository.commit(files)
-    assert np.array_equal(penstock.open("hf://datasets/me/toy")[2].observations, data[2].observations)
+    assert np.array_equal(penstock.open("hf://datasets/me/toy")[2].observations, toy[2].observations)
     assert not any("/resolve/" in path for _, path in hub.seen[before:])  # its blocks are here
 
 
@@ -112,9 +85,7 @@ def test_refusals_say_what_to_do(hub: Hub, files: dict[str, bytes], reply: Reply
     assert len(hub.seen) == 1
 
 
-def test_a_busy_hub_is_waited_for_as_long_as_it_says(
-    hub: Hub, data: Any, files: dict[str, bytes], clock: Clock
-) -> None:
+def test_a_busy_hub_is_waited_for_as_long_as_it_says(hub: Hub, toy: Any, files: dict[str, bytes], clock: Clock) -> None:
     hub.add("me/toy", files)
     left = {"revision": 2, "resolve": 2}
 
@@ -127,7 +98,7 @@ def test_a_busy_hub_is_waited_for_as_long_as_it_says(
 
     hub.fault = busy
     hub.store.fault = iter_faults(["cut", 500, "cut"])
-    assert np.array_equal(penstock.open("hf://datasets/me/toy")[:][1].observations, data[1].observations)
+    assert np.array_equal(penstock.open("hf://datasets/me/toy")[:][1].observations, toy[1].observations)
     assert sum(wait >= 17 for wait in clock.waits) == 2
 
 
@@ -231,10 +202,10 @@ def test_what_the_client_downloaded_is_opened(hub: Hub, here: Elsewhere, tmp_pat
 
 @pytest.mark.parametrize("remote", ["hf://farama-minari", None, "memory://minari-hub"])
 def test_minari_names_are_of_the_hub_that_minari_asks(
-    hub: Hub, here: Elsewhere, tmp_path: Path, data: Any, monkeypatch: pytest.MonkeyPatch, remote: str | None
+    hub: Hub, here: Elsewhere, tmp_path: Path, toy: Any, monkeypatch: pytest.MonkeyPatch, remote: str | None
 ) -> None:
     monkeypatch.setenv("MINARI_REMOTE", remote or "")
-    penstock.convert(data, tmp_path / "human-v2", format="minari", fill_missing=True, certificate=False)
+    penstock.convert(toy, tmp_path / "human-v2", format="minari", fill_missing=True, certificate=False)
     files = files_of(tmp_path / "human-v2")
     hub.add("farama-minari/D4RL", {f"door/human-v2/{name}": raw for name, raw in files.items()})
     if remote and remote.startswith("memory"):
@@ -242,9 +213,9 @@ def test_minari_names_are_of_the_hub_that_minari_asks(
     opened = penstock.open("D4RL/door/human-v2")
     expected = remote.replace("hf://", "hf://datasets/") if remote else "hf://datasets/farama-minari"
     assert opened.source.location == f"{expected}/D4RL/door/human-v2"
-    assert np.array_equal(opened[1].rewards, data[1].rewards)
+    assert np.array_equal(opened[1].rewards, toy[1].rewards)
     before = len(hub.seen)
-    penstock.convert(data, here.minari / "D4RL/door/human-v2", format="minari", fill_missing=True, certificate=False)
+    penstock.convert(toy, here.minari / "D4RL/door/human-v2", format="minari", fill_missing=True, certificate=False)
     assert Path(penstock.open("D4RL/door/human-v2").source.location).is_relative_to(here.minari)
     assert len(hub.seen) == before
 
@@ -290,9 +261,9 @@ def test_paths_ask_no_hub(hub: Hub, here: Elsewhere, name: str) -> None:
     assert not hub.seen
 
 
-def test_files_of_a_pattern_are_of_one_commit(hub: Hub, here: Elsewhere, data: Any, tmp_path: Path) -> None:
+def test_files_of_a_pattern_are_of_one_commit(hub: Hub, here: Elsewhere, toy: Any, tmp_path: Path) -> None:
     options = {"shard_episodes": 1}
-    penstock.convert(data, tmp_path / "shards", format="webdataset", options=options, certificate=False)
+    penstock.convert(toy, tmp_path / "shards", format="webdataset", options=options, certificate=False)
     files = {f"data/{name}": raw for name, raw in files_of(tmp_path / "shards").items()}
     repository = hub.add("me/shards", files)
 
@@ -301,4 +272,23 @@ def test_files_of_a_pattern_are_of_one_commit(hub: Hub, here: Elsewhere, data: A
             repository.commit({})
 
     hub.fault = moving
-    assert penstock.open("hf://datasets/me/shards/data/*.tar").total_steps == data.total_steps
+    assert penstock.open("hf://datasets/me/shards/data/*.tar").total_steps == toy.total_steps
+
+
+@pytest.mark.parametrize("command", ["certificate", "check", "convert", "diff", "index", "info", "split"])
+def test_commands_take_names(hub: Hub, here: Elsewhere, toy: Any, tmp_path: Path, command: str) -> None:
+    for name, format in {"run": "columns", "made": "webdataset", "shards": "webdataset"}.items():
+        penstock.convert(toy, tmp_path / name, format=format, certificate=name == "made")
+        hub.add(f"me/{name}", files_of(tmp_path / name))
+    hub.repositories["me/made"].commit(
+        {**files_of(tmp_path / "made"), ".certificate.json": (tmp_path / "made.certificate.json").read_bytes()}
+    )
+    given = [each.format(url="me", folder=tmp_path) for each in ARGUMENTS[command]]
+    if command == "convert":
+        given[1] = str(tmp_path / "copy")
+    if command == "certificate":
+        given[0] = "hf://datasets/me/made"
+    result = CliRunner().invoke(app, [command, *given], catch_exceptions=False)
+    assert result.exit_code in (0, 1), result.output
+    assert "Error" not in result.output
+    assert any("/resolve/" in path for _, path in hub.seen)

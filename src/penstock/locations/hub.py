@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class NotAskedError(RemoteError):
 
 
 class HubStore(FsspecStore):
-    """Objects below `hf://datasets/...`. `commits` are those of repositories that were resolved, by `NAME@REVISION`.
+    """Objects below `hf://datasets/...`. `commits` has what revisions were resolved to, by `NAME@REVISION`.
 
     Stores that share `commits` read the same commit of each repository.
     """
@@ -60,14 +60,14 @@ class HubStore(FsspecStore):
     def __init__(
         self,
         url: str,
-        options: dict[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
         timeout: float = 30.0,
         commits: dict[str, str] | None = None,
     ) -> None:
         self._timeout = timeout
         self.commits: dict[str, str] = {} if commits is None else commits
         self._located: dict[str, tuple[float, HttpStore]] = {}
-        self._client: Any = require("huggingface_hub", "hf")
+        self.client: Any = require("huggingface_hub", "hf")
         self._errors: Any = require("huggingface_hub.errors", "hf")
         self._constants: Any = require("huggingface_hub.constants", "hf")
         super().__init__(url, options)
@@ -80,6 +80,15 @@ class HubStore(FsspecStore):
         return {name: value for name, value in self._options.items() if name not in WRITING}
 
     @property
+    def path(self) -> str:
+        """`datasets/OWNER/NAME[@REVISION][/PATH]`, as it was given."""
+        return self._system()[1]
+
+    def token(self) -> str | None:
+        """The token of the user, of the options or of the environment."""
+        return self._system()[0].token or self.client.get_token()
+
+    @property
     @override
     def pinned(self) -> str:
         _, place = self._place("")
@@ -88,7 +97,7 @@ class HubStore(FsspecStore):
     def api(self) -> Any:
         """The client of the Hub, with the endpoint and the token of this store."""
         system, _ = self._system()
-        return self._client.HfApi(endpoint=system.endpoint, token=system.token)
+        return self.client.HfApi(endpoint=system.endpoint, token=system.token)
 
     def commit(self, repository: str, revision: str) -> str:
         """The commit of a revision, which is asked for once. Without a network this fails at once."""
@@ -157,11 +166,11 @@ class HubStore(FsspecStore):
                 raise NotAskedError(f"{joined(self.url, name)} is not on this machine, and {_OFFLINE}")
             system, place = self._place(name)
             repository, commit, inside = parsed(place) or ("", "", "")
-            url: str = self._client.hf_hub_url(
+            url: str = self.client.hf_hub_url(
                 repository, inside, repo_type="dataset", revision=commit, endpoint=system.endpoint
             )
             with self.translated(name):
-                found = self._client.get_hf_file_metadata(url, token=system.token, timeout=self._timeout)
+                found = self.client.get_hf_file_metadata(url, token=system.token, timeout=self._timeout)
             store = self._http(str(found.location), system)
             store.url = joined(self.url, name)
             if len(self._located) >= _OBJECTS:
@@ -188,7 +197,7 @@ class HubStore(FsspecStore):
         try:
             yield
         except Exception as error:
-            if isinstance(error, PenstockError | ImportError | MemoryError):
+            if isinstance(error, PenstockError | ImportError | MemoryError | Warning):
                 raise
             place = joined(self.url, name)
             raise self._known(error, place) or self._failure(error, place, at_once=at_once) from None
@@ -209,11 +218,12 @@ class HubStore(FsspecStore):
 
     def _failure(self, error: Exception, place: str, *, at_once: bool) -> RemoteError:
         """The error to raise for another one, by the status of the answer if there is one."""
-        response: Any = getattr(error, "response", None)
-        status, headers = (0, {}) if response is None else (int(response.status_code), response.headers)
+        response: Any = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
+        headers: Mapping[str, str] = {} if response is None else response.headers
+        status = 0 if response is None else int(response.status_code)
         text = f"{type(error).__name__}: {self._plain(error)}"
-        if status in PASSING:
-            after = seconds_of(str(headers.get("retry-after", "")))
+        if status in (*PASSING, *_MOVED):
+            after = seconds_of(headers.get("retry-after", ""))
             return TransientError(f"{place} answers with status {status}", after)
         if status in (401, 403):
             return RemoteError(f"{place} refuses access ({text}); {LOGIN}")
@@ -238,8 +248,17 @@ class HubStore(FsspecStore):
         self.commits.clear()
 
 
+_MOVED = (409, 412)  # statuses of a commit whose parent is not the head any more
 _MISREAD = (ValueError, LookupError, TypeError, AttributeError)  # what the client raises for answers of another form
 _OFFLINE = "HF_HUB_OFFLINE is set, so the Hub is not asked"
+
+
+def beside(url: str, ending: str) -> str:
+    """The URL of a file next to a dataset; of a whole repository, of a hidden file in it."""
+    before, mark, query = url.partition("?")
+    parts = parsed(before.removeprefix("hf://")) if before.startswith(DATASETS) else None
+    slash = "/" if parts is not None and not parts[2] else ""
+    return f"{before.rstrip('/')}{slash}{ending}{mark}{query}"
 
 
 def is_repository(name: str) -> bool:

@@ -70,7 +70,7 @@ class UnitLeaves:
             example = 'times = "t" in the table of the column or of the clock'
             message = f"expected the times of the column {column!r}, as in {example}"
             raise FormatError(message, path=str(self.unit), where=name)
-        return found
+        return replace(found, array=found.array.removeprefix(prefix))
 
     def rows_of(self, column: str, rule: ColumnRule) -> UnitRows:
         """Return the arrays of a column and what their rows are. Raises `FormatError`."""
