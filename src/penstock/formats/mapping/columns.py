@@ -21,6 +21,7 @@ from penstock.formats.mapping.units import Unit
 from penstock.formats.mapping.values import changed_field, changed_rows
 
 TIMES = ("timestamps", "timestamp", "time", "times", "t")
+SINCE_STEPS = 16  # whose rows since the steps before are read together
 LINE_BYTES = 1 << 20  # of rows between others that are made together
 NAMES: Mapping[str, str] = {
     **{name: column for column, groups in COLUMN_NAMES.items() for group in groups for name in group},
@@ -94,6 +95,7 @@ class UnitLeaves:
         return not leaves or (rule.otherwise not in leaves and not set(rule.arrays) <= leaves.keys())
 
     def _only(self, column: str, leaves: Mapping[str, TreeLeaf]) -> tuple[str, ...]:
+        leaves = {name: leaf for name, leaf in leaves.items() if not leaf.is_time}
         if len(leaves) != 1:
             message = f"expected one array in the files of the column {column!r}, got {_listed(leaves)}; say which "
             raise FormatError(f'{message}with from = "..."', path=str(self.unit))
@@ -180,7 +182,7 @@ class FilesColumn:
         lengths = np.array([each.leaf.rows if lines is None else each.rows for each in units], np.int64)
         block = np.array([each.leaf.block or max(each.leaf.rows, 1) for each in units], np.int64)
         if lines is not None:
-            block[:] = max(LINE_BYTES // max(field.row_bytes, 1), 1)
+            block[:] = SINCE_STEPS if field.ragged else max(LINE_BYTES // max(field.row_bytes, 1), 1)
         counts = -(-lengths // block)
         unit = np.repeat(np.arange(len(units)), counts)
         first = offsets_of(counts)[:-1]
@@ -206,16 +208,18 @@ class FilesColumn:
         names = [prefix + name for name in self.names[unit]]
         if self.lines is None:
             return self._read(names, tree, start, stop)
-        return self.lines[unit].between(lambda a, b: self._read(names, tree, a, b), start, stop, self.field)
+        line = self.lines[unit]
+        if line.weight is None:
+            return line.since(lambda a, b: self._read(names, tree, a, b), start, stop)
+        return line.between(lambda a, b: self._read(names, tree, a, b), start, stop, self.field)
 
     def _read(self, names: Sequence[str], tree: FileTree, start: int, stop: int) -> Array:
         """Rows of arrays, together."""
         parts = [tree.read(name, start, stop) for name in names]
-        if self.field.ragged:
-            rows = parts[0]
-            if not isinstance(rows, Ragged):  # of one length in this file
-                edges = np.arange(len(rows) + 1) * rows.shape[1]
-                rows = Ragged(rows.reshape(-1, *self.field.shape), edges)
+        rows = parts[0]
+        if self.field.ragged and self.lines is None and not isinstance(rows, Ragged):  # of one length in this file
+            rows = Ragged(rows.reshape(-1, *self.field.shape), np.arange(len(rows) + 1) * rows.shape[1])
+        if isinstance(rows, Ragged):
             return (
                 rows if rows.dtype == self.field.dtype else Ragged(rows.values.astype(self.field.dtype), rows.offsets)
             )
