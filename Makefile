@@ -12,8 +12,8 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 # The frameworks whose training programs are in examples/trainers, in the versions of its constraints.txt.
-TRAINED := accelerate cpprb d3rlpy datasets flax grain lightning optax orbax-checkpoint ray[train] stable-baselines3 tianshou \
-	torchdata torchrl transformers trl
+TRAINED := accelerate cpprb d3rlpy datasets equinox flax grain keras lightning megatron-core optax orbax-checkpoint ray[train] \
+	stable-baselines3 tianshou torchdata torchrl transformers trl
 
 # Tests start Python hundreds of times, and pytest rewrites each of their files: what was compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -129,14 +129,16 @@ dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried 
 	.build/zarr3/bin/python -m pip install -qq --disable-pip-version-check zarr==3.1.6 numcodecs==0.16.6
 	@touch $@
 
-# Its torchvision is of an earlier torch: later ones have no video reader, which LeRobot needs next to torchcodec.
 .build/lerobot.stamp:
 	@echo "installing LeRobot into .build/lerobot, to be measured beside"
 	$(PYTHON) -m venv .build/lerobot
 	$(LEROBOT) -m pip install -qq --disable-pip-version-check $(TORCH)
-	$(LEROBOT) -m pip install -qq --disable-pip-version-check --no-deps lerobot==0.4.4 torchvision==0.25.0 torchcodec==0.13.0
-	$(LEROBOT) -m pip install -qq --disable-pip-version-check datasets==4.1.1 'huggingface_hub<0.36' 'av<16' draccus==0.10.0 \
-		jsonlines einops numpy==2.2.6 pillow 'setuptools<81'
+	$(LEROBOT) -m pip install -qq --disable-pip-version-check --no-deps --ignore-requires-python \
+		lerobot==0.6.1 torchvision==0.28.0 torchcodec==0.13.0
+	$(LEROBOT) -m pip install -qq --disable-pip-version-check datasets==4.8.5 'huggingface_hub>=1.6,<2' 'av<16' \
+		'draccus<0.12' jsonlines einops numpy==2.2.6 'pandas<3' 'pillow<13' pyarrow 'setuptools<82' 'packaging<26' \
+		safetensors termcolor gymnasium opencv-python-headless deepdiff pytest
+	$(LEROBOT) benchmarks/lerobot_for_python_311.py
 	@touch $@
 
 clean: ## remove the environment and everything built

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,23 @@ if soft != resource.RLIM_INFINITY and soft < most:
 # every benchmark, or kill processes while each command works in parts.
 RAY = "/ray_runs/"
 LONG = (RAY, "tests/test_benchmarks.py", "tests/jobs/test_crashes.py", "tests/jobs/test_contract.py")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None]:
+    """Look for no garbage among what is there until the end: collections in tests then take no half second each."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_flush() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """Tests kill processes, not the power: they do not wait for the disk, which takes milliseconds a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -93,7 +93,7 @@ from penstock.formats.base.format import available
 with penstock.open(golden / "minari/0.4.2/cartpole-old-v1") as data:
     loader = data.steps().apply(penstock.transforms.Shuffle(seed=0)).loader(16)
     assert sum(len(batch["actions"]) for batch in loader) == sum(data.episodes.length)
-assert available().keys().isdisjoint({"lc0", "l5kit", "native"})
+assert available().keys().isdisjoint({"lc0", "l5kit", "native", "waymo"})
 """,
     "penstock-chess": """
 with penstock.open(golden / "lc0/gz") as data:

@@ -21,6 +21,7 @@ from penstock.files.listing import spread
 from penstock.formats.base.account import UnfinishedWork
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, available, folder_of, named, nothing_at, recognise
+from penstock.formats.base.signatures import is_narrower_table
 from penstock.formats.base.source import Source
 from penstock.formats.joined import JoinedSource
 from penstock.locations.hub import DATASETS, is_repository
@@ -263,7 +264,7 @@ def _recognised_here(path: Path) -> Format:
     try:
         return recognise(path)[0]
     except UnknownFormatError as error:
-        if not path.is_dir():
+        if not path.is_dir() or is_narrower_table(path):
             return recognise(path, advise=True)[0]
         first = islice(_entries(path, depth=2), LOOKED_AT)
         names = [str(below.relative_to(path)) for below, entry in first if isinstance(entry, Format)]

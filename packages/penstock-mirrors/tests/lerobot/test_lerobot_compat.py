@@ -440,9 +440,7 @@ def test_episodes_have_the_numbers_of_their_index(tmp_path: Path) -> None:
     assert data.meta.get_video_file_path(3, TOP) == whole.meta.get_video_file_path(3, TOP)
     with pytest.raises(IndexError, match=r"no episode 1; there are 3: \[0, 2, 3\]"):
         data.meta.episodes[1]
-    with pytest.warns(
-        (UserWarning, DamageWarning), match=r"left out \[1\]: the dataset has the episodes 3: \[0, 2, 3\]"
-    ):
+    with pytest.warns(UserWarning, match=r"left out \[1\]: the dataset has the episodes 3: \[0, 2, 3\]"):
         chosen = LeRobotDataset("me/set", root=root, episodes=[1, 2, 3], delta_timestamps={TOP: [-0.1, 0.0]})
     assert torch.equal(chosen[0][TOP][1], whole[65][TOP])
     assert (len(chosen), chosen[0]["index"].item()) == (44, 65)
@@ -451,6 +449,30 @@ def test_episodes_have_the_numbers_of_their_index(tmp_path: Path) -> None:
     data.save_episode()
     data.finalize()
     assert data.meta.episodes["episode_index"] == [0, 2, 3, 4]
+
+
+def test_annotations_are_lists_of_messages(tmp_path: Path) -> None:
+    expected = json.loads((GOLDEN / "language_expected.json").read_text())
+    data = opened("language")
+    for i, wanted in enumerate(expected):
+        found = {name: each.tolist() if isinstance(each, torch.Tensor) else each for name, each in data[i].items()}
+        assert list(found.items()) == list(wanted.items())
+    assert data.meta.has_language_columns
+    assert data.get_raw_item(4)["language_events"] == expected[4]["language_events"]
+    described = {name: dict(each) for name, each in data.features.items() if name not in INDICES}
+    copy = LeRobotDataset.create("me/set", 10, described, root=tmp_path / "set")
+    for i, row in enumerate(expected):
+        frame = {name: data[i][name].numpy() for name in ("observation.state", "action")} | {"task": row["task"]}
+        copy.add_frame(frame | {name: row[name] for name in ("language_persistent", "language_events") if row[name]})
+        if i in (2, 6):
+            copy.save_episode()
+    copy.finalize()
+    for i, wanted in enumerate(expected):
+        assert {name: copy[i][name] for name in wanted if "language" in name} == {
+            name: each for name, each in wanted.items() if "language" in name
+        }
+    with pytest.raises(ArgumentError, match="got text"):
+        opened("language", delta_timestamps={"language_events": [0.0]})
 
 
 def test_subtasks_are_texts(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from penstock_mirrors.lerobot import (
     RGBEncoderConfig,
     StreamingLeRobotDataset,
 )
+from tests.formats.lerobot.test_lerobot_damage import changed
 
 GOLDEN = Path(__file__).parents[4] / "tests" / "golden" / "lerobot"
 TABLE = np.load(GOLDEN / "v3_image_table.npz")
@@ -230,6 +231,7 @@ def test_frames_are_encoded_while_they_are_added(tmp_path: Path, streaming: bool
         distances = [(read[i] - torch.as_tensor(each) / 255).abs().mean() for each in pictures]
         assert int(torch.stack(distances).argmin()) == number
     assert not list(tmp_path.glob(".*"))  # folders of encoders
+    changed(tmp_path / "set/meta/info.json", lambda info: info.pop("penstock"))  # as LeRobot's own writer leaves it
     for encoder in (None, RGBEncoderConfig(vcodec="hevc")):  # as before, or in another way
         data = LeRobotDataset.resume("me/set", tmp_path / "set", rgb_encoder=encoder, streaming_encoding=streaming)
         data.add_frame({TOP: pictures[0], "action": np.zeros(2, np.float32), "task": "go"})
@@ -271,7 +273,8 @@ def test_every_type_of_features_is_read_and_recorded_as_by_lerobot(tmp_path: Pat
                 assert value == other[name] if isinstance(value, str) else torch.equal(value, other[name]), name
     for name, figures in (data.meta.stats or {}).items():
         for figure, value in figures.items():
-            if (
-                figure != "std" and name != "task_index"
-            ):  # LeRobot squares small integers in their own dtype, which overflows
-                np.testing.assert_allclose((copied.meta.stats or {})[name][figure], value, rtol=1e-6, err_msg=name)
+            if name == "task_index" or figure == "std":
+                continue  # 0.4.4 squared small integers in their own dtype, which overflows
+            bin = np.max((figures["max"].astype(float) - figures["min"]) / 2000) if figure.startswith("q") else 1e-9
+            found = (copied.meta.stats or {})[name][figure]
+            np.testing.assert_allclose(found, value, rtol=1e-6, atol=bin, err_msg=f"{name} {figure}")

@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, get_args
 
 from penstock.core.boundary import json_object
-from penstock.core.narrowing import is_integer
+from penstock.core.narrowing import is_integer, is_list, is_mapping
 from penstock.core.text import counted
 from penstock.errors import ArgumentError, FormatError, UnsupportedDtypeError
 from penstock.files import write_atomic
@@ -121,11 +121,10 @@ class Account:
     @classmethod
     def from_json(cls, entries: Mapping[str, Any]) -> Account:
         """Return the account of a dict that `to_json` made."""
-        try:
-            left_out, used, ends = entries["left_out"], entries["used"], entries["ends"]
-        except KeyError as error:
-            raise FormatError(f"expected an account, got {dict(entries)!r}") from error
-        return cls(tuple(map(LeftOut.from_json, left_out)), dict(used), str(ends))
+        left_out, used, ends = (entries.get(name) for name in ("left_out", "used", "ends"))
+        if not (is_list(left_out) and all(map(is_mapping, left_out)) and is_mapping(used) and isinstance(ends, str)):
+            raise FormatError(f"expected an account, got {dict(entries)!r}")
+        return cls(tuple(map(LeftOut.from_json, left_out)), dict(used), ends)
 
 
 def joined_accounts(accounts: Sequence[Account], names: Sequence[str], first: Sequence[int]) -> Account:

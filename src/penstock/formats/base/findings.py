@@ -128,7 +128,10 @@ FINDINGS: dict[str, FindingKind] = {
         "Delete it, or leave it.",
     ),
     "not-stored": FindingKind(
-        "note", "Chunks of an array are not stored, and read as the fill value.", "Copy again if values are missing."
+        "note",
+        "Chunks of an array are not stored, or steps of a clock have no row near enough, and are read as zeros or the "
+        "fill value.",
+        "Copy again if values are missing.",
     ),
     "frame-count": FindingKind(
         "warning",

@@ -8,12 +8,15 @@ bytes alone.
 
 from __future__ import annotations
 
+import sqlite3
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import quote
 
 from penstock.errors import RemoteError
 from penstock.files.remote import open_file
@@ -21,6 +24,7 @@ from penstock.files.remote import open_file
 SIGNATURES = {
     b"PAR1\x15": frozenset({"tables"}),  # Parquet, and the header of its first page
     b"ARROW1\0\0": frozenset({"tables"}),
+    b"PK\x03\x04": frozenset({"mapping", "demos"}),  # `.npz`, of which mappings know some layouts better
     b"\x89HDF\r\n\x1a\n": frozenset({"demos", "minari"}),
 }
 """Folders of `penstock.formats` whose files begin with some bytes."""
@@ -127,10 +131,10 @@ def _is_log(path: Path) -> bool:
 def is_narrower_table(path: Path) -> bool:
     """Whether a table, or a folder of tables, is of Argoverse 2 or py123d, whose rows are no steps."""
     files = [path] if not path.is_dir() else [*path.glob("scenario_*.parquet"), path / "sync.arrow"]
-    return any(_is_scenario(file) or _is_sync(file) for file in files[:LOOKS] if file.is_file())
+    return any(is_scenario_table(file) or is_sync_table(file) for file in files[:LOOKS] if file.is_file())
 
 
-def _is_scenario(file: Path) -> bool:
+def is_scenario_table(file: Path) -> bool:
     """A scenario of Argoverse 2, by its name and the names of columns at the end of the file."""
     if not (file.name.startswith("scenario_") and file.suffix == ".parquet"):
         return False
@@ -139,7 +143,7 @@ def _is_scenario(file: Path) -> bool:
         return b"focal_track_id" in raw.read()
 
 
-def _is_sync(file: Path) -> bool:
+def is_sync_table(file: Path) -> bool:
     """The table that joins the others of a log of py123d."""
     if file.name != "sync.arrow":
         return False
@@ -147,7 +151,7 @@ def _is_sync(file: Path) -> bool:
         return b"sync.timestamp_us" in raw.read(HEAD)
 
 
-def _is_motion(file: Path) -> bool:
+def is_motion_records(file: Path) -> bool:
     """Records of Waymo Open Motion: a message that begins with times, or examples of them."""
     if ".tfrecord" not in file.name:
         return False
@@ -156,13 +160,20 @@ def _is_motion(file: Path) -> bool:
     return head[12:13] + head[21:22] == b"\x09\x09" or b"roadgraph_samples/" in head
 
 
-def _is_database(file: Path) -> bool:
+def is_nuplan_database(file: Path) -> bool:
     """A log of nuPlan in SQLite."""
     if file.suffix != ".db":
         return False
     with open_file(file) as raw:
-        head = raw.read(1 << 16)
-    return head.startswith(b"SQLite format 3\0") and b"lidar_pc" in head
+        head = raw.read(HEAD)
+    if not head.startswith(b"SQLite format 3\0"):
+        return False
+    place = f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(place, uri=True)) as database:
+            return database.execute("SELECT 1 FROM sqlite_master WHERE name = 'lidar_pc'").fetchone() is not None
+    except sqlite3.Error:
+        return b"lidar_pc" in head  # of a damaged one, which its format says
 
 
 def _anywhere(looks_like: Callable[[Path], bool]) -> Callable[[Path], bool]:
@@ -212,9 +223,9 @@ _LOOKS: Mapping[str, Callable[[Path], bool]] = MappingProxyType(
         "l5kit": _is_log,
         "lc0": _are_games,
         "native": _are_native,
-        "argoverse2": _anywhere(_is_scenario),
-        "waymo": _anywhere(_is_motion),
-        "nuplan": _anywhere(_is_database),
-        "py123d": _anywhere(_is_sync),
+        "argoverse2": _anywhere(is_scenario_table),
+        "waymo": _anywhere(is_motion_records),
+        "nuplan": _anywhere(is_nuplan_database),
+        "py123d": _anywhere(is_sync_table),
     }
 )

@@ -39,8 +39,9 @@ def _texts(rows: Iterable[Any], name: str) -> Iterable[str]:
     last, text = None, "null"
     for row in rows:
         if row != last:
-            last, text = row, json.dumps([_message(each, name) for each in row], ensure_ascii=False)
-        yield "null" if row is None else text
+            messages = None if row is None else [_message(each, name) for each in row]
+            last, text = row, json.dumps(messages, ensure_ascii=False)
+        yield text
 
 
 def _message(stored: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -336,11 +336,10 @@ class LeRobotWriter(LockedWriter):
         for episode in self._pending:
             rows.append(_row(episode, places[episode.entry.index], start, number))
             start += episode.entry.length
+        table = pa.Table.from_pylist(rows)
         if known:  # the columns of another writer, which LeRobot wants to be equal in all files
             schema = require("pyarrow.parquet", "arrow").read_schema(known[0]).remove_metadata()
-            table = pa.Table.from_pylist(rows, schema=schema)
-        else:
-            table = pa.Table.from_pylist(rows)
+            table = _as_in(schema, table)
         extra = {str(each.entry.index): each.entry.extra for each in self._pending}
         table = table.replace_schema_metadata({KEY: json_bytes(extra)})
         path = self._root / EPISODES.format(**number._asdict())
@@ -374,6 +373,18 @@ class LeRobotWriter(LockedWriter):
     def _write_info(self, changed: Mapping[str, Any]) -> None:
         write_atomic(self._root / INFO, json_bytes({**self._info.entries, **changed}), durable="folder")
         self._info = read_info(self._root)
+
+
+def _as_in(schema: Any, table: Any) -> Any:
+    """Return the columns of a table in the order and types of a schema. LeRobot before 0.6 had figures of integers."""
+    pa = arrow()
+    columns = [
+        table.column(field.name).cast(field.type, safe=False)
+        if field.name in table.schema.names
+        else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _stored(info: Info, spec: Spec) -> dict[str, StoredFeature]:

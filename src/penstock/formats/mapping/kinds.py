@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from penstock.containers.hdf5 import has_signature
 from penstock.core.boundary import parsing
-from penstock.errors import FormatError
+from penstock.errors import FormatError, MissingExtraError
 from penstock.formats.mapping.held import (
     CsvOptions,
     CsvTree,
@@ -40,13 +42,35 @@ OTHERS: Mapping[str, Callable[[Path], FileTree]] = {
 }
 """Kinds that are read where a mapping names them, and are no data by their names alone."""
 TABLES = (".csv", ".tsv", ".tab", ".csv.gz", ".tsv.gz")
-READABLE = (*SUFFIXES, *TABLES, *IMAGES)
+ELSEWHERE: Mapping[str, str] = dict.fromkeys((".mcap", ".bag", ".db3"), "penstock-logs")
+"""Kinds that another distribution reads: what to install where one is missing."""
+READABLE = (*SUFFIXES, *TABLES, *IMAGES, *ELSEWHERE)
+
+
+@cache
+def kinds_of_packages() -> Mapping[str, importlib.metadata.EntryPoint]:
+    """Return the kinds of files that other distributions read, by the ending of a name. Nothing of them is imported."""
+    return {f".{point.name}": point for point in importlib.metadata.entry_points(group="penstock.files")}
+
+
+def is_of_package(suffix: str | None) -> bool:
+    """Whether a kind of file is read by another distribution, which may be missing."""
+    return suffix is not None and (suffix in ELSEWHERE or suffix in kinds_of_packages())
 
 
 def suffix_of(name: str) -> str | None:
     """Return the ending of a name by which a file is read, or None if none is known."""
     low = name.lower()
-    return next((suffix for suffix in READABLE if low.endswith(suffix)), None)
+    return next((suffix for suffix in (*READABLE, *kinds_of_packages()) if low.endswith(suffix)), None)
+
+
+def _tree_of_package(path: Path, suffix: str) -> FileTree:
+    if (point := kinds_of_packages().get(suffix)) is None:
+        message = f"expected the distribution that reads {suffix} files, for {path}; install it with"
+        raise MissingExtraError(f"{message}: pip install {ELSEWHERE[suffix]}")
+    kind: Callable[[Path], FileTree] = point.load()
+    with parsing(path):
+        return kind(path)
 
 
 def tree_of(paths: Sequence[Path], csv: CsvOptions | None = None, *, are_rows: bool = False) -> FileTree:
@@ -64,6 +88,8 @@ def tree_of(paths: Sequence[Path], csv: CsvOptions | None = None, *, are_rows: b
         raise FormatError(message, path=path.parent)
     if suffix in TABLES:
         return CsvTree(path, csv or CsvOptions())
+    if suffix is not None and is_of_package(suffix):
+        return _tree_of_package(path, suffix)
     low = path.name.lower()
     other = next((kind for ending, kind in OTHERS.items() if low.endswith(ending)), None)
     read = other if suffix is None else SUFFIXES.get(suffix)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -19,16 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.narrowing import is_list, is_listed, is_mapping
+from penstock.core.narrowing import is_list, is_listed, is_mapping, is_tuple
 from penstock.core.spec import ALIGNS, Align
-from penstock.errors import ArgumentError, FormatError, suggestion
+from penstock.errors import ArgumentError, FormatError
 from penstock.files.remote import read_text
 from penstock.formats.base.ends import MEANINGS, Meaning
+from penstock.formats.mapping.clocks import Clock, JoinRule, TimesRule, check_rule, is_seconds
+from penstock.formats.mapping.entries import check_names
 from penstock.formats.mapping.held import CsvOptions
 
 VERSION = "penstock_mapping"
 NAME = "penstock.toml"
-TABLES = ("columns", "metadata", "ends", "csv", "notes")
+TABLES = ("columns", "metadata", "ends", "clock", "csv", "notes")
 _GROUP = re.compile(r"\{(\w+)\}|\{\*\*(\w+)\}/|(\*\*/)|(\*)|(\?)")
 
 
@@ -98,7 +100,8 @@ class ColumnRule:
     episode's own file; names are the names of the mapping's `files`. `align`, `dtype`, `unit`: of the rows, where the
     file does not say or says something else. `at`, `bits`, `rgb`, `scale`: see `penstock.formats.mapping.values`.
     `drop_first`, `drop_last`: rows of each episode that are no rows of the column. `without`: pattern of text rows
-    that are not wanted. `optional`: whether files may lack it; the column is left out then.
+    that are not wanted. `optional`: whether files may lack it; the column is left out then. `times`, `rule`, `within`:
+    where the time of each row is, and which row a step takes, if not as the clock of the mapping says.
     """
 
     arrays: tuple[str, ...] = ()
@@ -115,6 +118,9 @@ class ColumnRule:
     drop_last: Dropped = 0
     without: str | None = None
     optional: bool = False
+    times: TimesRule | None = None
+    rule: JoinRule | None = None
+    within: float | None = None
 
     @classmethod
     def of(cls, column: str, given: object) -> ColumnRule:
@@ -130,17 +136,22 @@ class ColumnRule:
             raise ArgumentError(f"expected the arrays of the column {column!r}, as in {example}, got {given!r}")
         entries: dict[str, Any] = {str(key): value for key, value in given.items()}
         known = ["from", *(each.name for each in fields(cls) if each.name != "arrays")]
-        _check_names(entries, known, f"the column {column!r}")
+        check_names(entries, known, f"the column {column!r}")
         names = entries.pop("from", [])
         arrays = [names] if isinstance(names, str) else names
         texts = [entries.get(name, "") for name in ("files", "dtype", "unit", "otherwise", "without")]
         if not is_list(arrays) or not all(isinstance(text, str) for text in (*arrays, *texts)):
             raise ArgumentError(f'expected texts for the column {column!r}, as in {{from = "obs"}}, got {given!r}')
-        rule = cls(
-            tuple(arrays), **{name: tuple(value) if is_list(value) else value for name, value in entries.items()}
-        )
+        if entries.get("times") is not None:
+            entries["times"] = TimesRule.of(entries["times"], f"the column {column!r}")
+        rule = cls(tuple(arrays), **_with_tuples(entries))
         rule._check(column)
         return rule
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it says something for a clock."""
+        return self.times is not None or self.rule is not None or self.within is not None
 
     def _check(self, column: str) -> None:
         if self.align is not None and self.align not in ALIGNS:
@@ -150,6 +161,11 @@ class ColumnRule:
                 np.dtype(self.dtype)
             except TypeError as error:
                 raise ArgumentError(f"expected a dtype for the column {column!r}, got {self.dtype!r}") from error
+        if self.rule is not None:
+            check_rule(self.rule, f"the column {column!r}")
+        if self.within is not None and not is_seconds(self.within, or_zero=True):
+            message = f"expected within of the column {column!r}: the seconds that a row may be away from its step"
+            raise ArgumentError(f"{message}, got {self.within!r}")
         if not self.arrays and self.files is None:
             raise ArgumentError(f'expected `from` or `files` for the column {column!r}, as in {{from = "obs"}}')
         if self.rgb not in (None, "big", "little"):
@@ -158,7 +174,7 @@ class ColumnRule:
             raise ArgumentError(f"expected bits of the column {column!r} 'square' or a shape, got {self.bits!r}")
         for name in ("at", "bits", "scale"):
             value: Any = getattr(self, name)
-            numbers = value if isinstance(value, tuple) else (value,)
+            numbers: Any = value if is_tuple(value) else (value,)
             kinds = (int, float) if name == "scale" else (int,)
             if value not in (None, "square") and not all(isinstance(number, kinds) for number in numbers):
                 raise ArgumentError(f"expected numbers for {name} of the column {column!r}, got {value!r}")
@@ -171,6 +187,10 @@ class ColumnRule:
     def dropped(self, texts: Mapping[str, str]) -> tuple[int, int]:
         """Return how many rows at both ends of each episode are none, in files with these texts of names."""
         return _dropped(self.drop_first, texts), _dropped(self.drop_last, texts)
+
+
+def _with_tuples(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if is_list(value) else value for name, value in entries.items()}
 
 
 def _dropped(rows: Dropped, texts: Mapping[str, str]) -> int:
@@ -191,8 +211,8 @@ class EpisodeMapping:
     last row of each episode. `whole_files`: each file is one episode, and its arrays mark no ends. `ring`: the array
     that counts the rows ever written, of which the file keeps the last. `padding`: rows of zeros before each episode.
     `columns`: a rule for each column; None: every array, by its name. `metadata`: rules of values of each episode.
-    `leave_out`: patterns of arrays and files that are not wanted. `rate`: steps a second. `csv`: how text is
-    divided into cells. `notes`: what users of a column must know.
+    `leave_out`: patterns of arrays and files that are not wanted. `rate`: steps a second. `clock`: how columns with
+    different times are joined. `csv`: how text is divided into cells. `notes`: what users of a column must know.
     """
 
     files: str | None = None
@@ -210,26 +230,30 @@ class EpisodeMapping:
     notes: Mapping[str, str] = field(default_factory=dict[str, str])
     leave_out: tuple[str, ...] = ()
     rate: float | None = None
+    clock: Clock | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> EpisodeMapping:
         """Return the mapping of keyword arguments, or of the tables of a file. Raises `ArgumentError`."""
         entries = dict(given)
-        _check_names(entries, [each.name for each in fields(cls)], "a mapping")
+        check_names(entries, [each.name for each in fields(cls)], "a mapping")
         for name, kinds in _KINDS.items():
             if name in entries and not isinstance(entries[name], kinds):
                 raise ArgumentError(f"expected {_EXAMPLES[name]}, got {name} = {entries[name]!r}")
+        columns: dict[str, ColumnRule] = {}
         for table in ("columns", "metadata"):
-            if (rules := entries.get(table)) is not None:
-                entries[table] = {str(name): ColumnRule.of(str(name), rule) for name, rule in rules.items()}
+            if (given_rules := entries.get(table)) is not None:
+                entries[table] = {str(name): ColumnRule.of(str(name), rule) for name, rule in given_rules.items()}
+                columns = entries[table] if table == "columns" else columns
         for name in ("ranges", "ring"):
             if (rule := entries.get(name)) is not None:
                 entries[name] = ColumnRule.of(name, rule)
         if wrong := [name for name, meaning in entries.get("ends", {}).items() if meaning not in MEANINGS]:
             raise ArgumentError(f"expected {_EXAMPLES['ends']}, got {entries['ends'][wrong[0]]!r} for {wrong[0]!r}")
+        _check_clock(entries, columns)
         if "csv" in entries:
-            _check_names(entries["csv"], [each.name for each in fields(CsvOptions)], "the table csv")
+            check_names(entries["csv"], [each.name for each in fields(CsvOptions)], "the table csv")
             entries["csv"] = _csv_options(entries["csv"])
         for name in ("lengths", "leave_out"):
             if is_listed(entries.get(name)):
@@ -251,6 +275,20 @@ class EpisodeMapping:
         except ArgumentError as error:
             raise FormatError(str(error), path=path) from error
 
+    @property
+    def files_of_times(self) -> list[str]:
+        """Patterns of the files that have times of other files."""
+        clock = self.clock
+        times = [rule.times for rule in (self.columns or {}).values()]
+        times += [] if clock is None else [clock.times, clock.starts, clock.stops]
+        return [each.files for each in times if each is not None and each.files is not None]
+
+    @property
+    def steps_a_second(self) -> float | None:
+        """The rate of the steps, as the mapping or its clock says."""
+        reference = None if self.clock is None else self.clock.reference
+        return reference if self.rate is None and not isinstance(reference, str) else self.rate
+
     @cached_property
     def digest(self) -> str:
         """Digest of everything that the mapping says."""
@@ -267,12 +305,14 @@ class EpisodeMapping:
         for name, rule in (("ranges", self.ranges), ("ring", self.ring)):
             if rule is not None:
                 entries[name] = rule_entries(rule)
+        if self.clock is not None:
+            entries["clock"] = self.clock.to_json()
         csv = {each.name: getattr(self.csv, each.name) for each in fields(CsvOptions)}
         entries["csv"] = {name: value for name, value in csv.items() if value != getattr(CsvOptions(), name)}
         entries |= {"ends": dict(self.ends), "notes": dict(self.notes)}
         for name in ("lengths", "leave_out"):
-            if isinstance(entries.get(name), tuple):
-                entries[name] = list(entries[name])
+            if is_tuple(listed := entries.get(name)):
+                entries[name] = list(listed)
         return {name: value for name, value in entries.items() if value not in ({}, None)}
 
     def leaves_out(self, name: str) -> bool:
@@ -288,6 +328,22 @@ class EpisodeMapping:
     @cached_property
     def _unwanted(self) -> list[Pattern]:
         return [Pattern(pattern) for pattern in self.leave_out]
+
+
+def _check_clock(entries: dict[str, Any], columns: Mapping[str, ColumnRule]) -> None:
+    """Read the clock, which decides alone which rows are steps, and which columns alone say something for."""
+    if entries.get("clock") is None:
+        if timed := [name for name, rule in columns.items() if rule.is_timed]:
+            example = f'clock = {{reference = "{timed[0]}", within = 0.1}}'
+            raise ArgumentError(f"expected a clock for the times of the column {timed[0]!r}, as in {example}")
+        return
+    entries["clock"] = Clock.of(entries["clock"])
+    used = [name for name in ("ends", "lengths", "ranges", "whole_files", "ring", "padding") if entries.get(name)]
+    used += [
+        f"drop_first or drop_last of {name!r}" for name, rule in columns.items() if rule.drop_first or rule.drop_last
+    ]
+    if used:
+        raise ArgumentError(f"expected gap, starts or stops in the clock, or id, got {used[0]} with a clock")
 
 
 def _csv_options(given: Mapping[str, Any]) -> CsvOptions:
@@ -306,7 +362,8 @@ def rule_entries(rule: ColumnRule) -> Any:
     others: dict[str, Any] = {}
     for each in fields(ColumnRule)[1:]:
         if (value := getattr(rule, each.name)) != each.default:
-            others[each.name] = list(value) if isinstance(value, tuple) else value
+            value = value.to_json() if isinstance(value, TimesRule) else value
+            others[each.name] = list(value) if is_tuple(value) else value
     return {**given, **others} if others or not given else given["from"]
 
 
@@ -333,12 +390,6 @@ def _toml(value: Any) -> str:
     return text.replace("\x7f", "\\u007f")
 
 
-def _check_names(entries: Mapping[str, Any], known: Collection[str], owner: str) -> None:
-    for name in entries:
-        if name not in known:
-            raise ArgumentError(f"{owner} has no entry {name!r}{suggestion(name, known)}; it has {list(known)}")
-
-
 _KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("files", "rows", "group", "id"), (str, type(None))),
     **dict.fromkeys(("ends", "csv", "metadata", "notes"), Mapping),
@@ -348,6 +399,7 @@ _KINDS: Mapping[str, Any] = {
     "whole_files": bool,
     "padding": int,
     "rate": (int, float, type(None)),
+    "clock": (Mapping, Clock, type(None)),
 }
 _EXAMPLES = {
     "files": 'a pattern of files, as in files = "runs/{run}.csv"',
@@ -364,4 +416,5 @@ _EXAMPLES = {
     "leave_out": 'a list of patterns, as in leave_out = ["debug/*"]',
     "whole_files": "true or false",
     "rate": "a number of steps a second, as in rate = 50",
+    "clock": 'a table, as in clock = {reference = "observations/camera", rule = "last", within = 0.1}',
 }

@@ -59,13 +59,17 @@ class FilesSource(StateSource[MappingState]):
     @override
     def metadata(self) -> Mapping[str, Any]:
         units = {name: column.rule.unit for name, column in self.state.columns.items() if column.rule.unit}
-        rate = {} if self._mapping.rate is None else {"fps": self._mapping.rate}
+        steps_a_second = self._mapping.steps_a_second
+        rate = {} if steps_a_second is None else {"fps": steps_a_second}
         return {**rate, **({"units": units} if units else {}), "mapping": self._mapping.to_json()}
 
     @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         state = self.state
-        return [dict(state.entries[int(state.unit_of[e])]) for e in episodes]
+        entries = [dict(state.entries[int(state.unit_of[e])]) for e in episodes]
+        if state.starts is None:
+            return entries
+        return [{**entry, "start_ns": int(state.starts[e])} for entry, e in zip(entries, episodes, strict=True)]
 
     @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
@@ -83,6 +87,9 @@ class FilesSource(StateSource[MappingState]):
 
     def _decoded(self, state: MappingState, column: FilesColumn, block: int) -> Array:
         """Return the rows of a block, decoded or from the cache."""
+
+        if (blank := column.blank(block)) is not None:
+            return blank
 
         def decoded() -> tuple[Array, int]:
             unit = state.units[int(column.unit[block])]

@@ -85,6 +85,7 @@ def found_files(root: Path, mapping: EpisodeMapping) -> FoundFiles:
     main = Pattern(mapping.files or _common_pattern(wanted, root))
     needs = {rule.files: False for rule in mapping.rules() if rule.files is not None}
     needs |= {rule.files: True for rule in (mapping.columns or {}).values() if rule.files and not rule.optional}
+    needs |= dict.fromkeys(mapping.files_of_times, True)
     keys = [name for name in main.names if name != mapping.rows]
     tables = {files: _by_texts(Pattern(files), keys, mapping.rows, wanted) for files in needs}
     shared = {files: [name for name in keys if name in Pattern(files).names] for files in needs}

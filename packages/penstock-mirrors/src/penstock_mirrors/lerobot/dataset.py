@@ -29,9 +29,7 @@ else:
     torch = require("torch", "torch")
     _Dataset = torch.utils.data.Dataset
 
-_READ_ONLY = (
-    "expected a dataset from LeRobotDataset.create or LeRobotDataset.resume, got one that is opened for reading"
-)
+_READ_ONLY = "expected a dataset from LeRobotDataset.create or LeRobotDataset.resume, got a read-only one"
 
 
 class LeRobotDataset(_Dataset):
@@ -163,6 +161,7 @@ class LeRobotDataset(_Dataset):
                 codes = {each: getattr(known, each) for each in CODE_NAMES}
                 if other := {each: getattr(depth, each) for each in CODE_NAMES if getattr(depth, each) != codes[each]}:
                     raise ArgumentError(f"expected the codes {codes} of {name!r} in depth_encoder, got {other}")
+        rgb = rgb or self.meta.known_encoder
         self.writer = FrameRecorder(self.reader, None if rgb is None else rgb.settings(threads), streaming=streaming)
         return self
 

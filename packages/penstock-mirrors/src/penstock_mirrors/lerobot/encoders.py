@@ -141,6 +141,11 @@ class DepthEncoderConfig(VideoEncoderConfig):
             raise ArgumentError(str(error)) from error
 
 
+def is_known(codec: Any) -> bool:
+    """Whether videos of a codec can be encoded."""
+    return ALIASES.get(codec, codec) in ENCODERS
+
+
 def described(config: VideoEncoderConfig) -> dict[str, Any]:
     """Return settings as LeRobot stores them under `info` of a feature; codec and pixels are read from the video."""
     return {f"video.{name}": value for name, value in asdict(config).items() if name not in ("vcodec", "pix_fmt")}

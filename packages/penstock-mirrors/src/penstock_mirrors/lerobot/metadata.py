@@ -48,6 +48,7 @@ from penstock_mirrors.lerobot.encoders import (
     RGBEncoderConfig,
     VideoEncoderConfig,
     described,
+    is_known,
     with_encoders,
 )
 from penstock_mirrors.lerobot.info import DatasetInfo
@@ -170,6 +171,19 @@ class LeRobotDatasetMetadata:
     def url_root(self) -> str:
         """URL of the dataset on the Hub, which `penstock.open` reads."""
         return url_of(self.repo_id, self.repo_type)
+
+    @property
+    def known_encoder(self) -> RGBEncoderConfig | None:
+        """Encoder of the videos that another program recorded, if it can be used."""
+        for name in self.video_keys:
+            info = self.features[name].get("info") or {}
+            if (
+                "codec" not in self.stored.internal
+                and name not in self.depth_keys
+                and is_known(info.get("video.codec"))
+            ):
+                return RGBEncoderConfig.from_video_info(info)
+        return None
 
     def update_video_info(
         self,

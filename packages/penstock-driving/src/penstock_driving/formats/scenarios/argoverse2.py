@@ -13,6 +13,7 @@ from penstock.containers.arrow import arrow
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import FormatError, require
 from penstock.formats.base.account import LeftOut, unused_files
+from penstock.formats.base.signatures import is_scenario_table
 from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE, TL_FACE_DTYPE
 from penstock_driving.formats.scenarios.scenario import Moments, Scenario, ScenarioKind, labels_of, one_hot, scenario_of
 from penstock_driving.geometry import yaw_as_rotation33
@@ -66,8 +67,7 @@ class Argoverse2(ScenarioKind):
 
     @override
     def holds(self, file: Path) -> bool:
-        with require("pyarrow.parquet", "arrow").ParquetFile(file) as parquet:
-            return {"track_id", "timestep", "num_timestamps"} <= set(parquet.schema_arrow.names)
+        return is_scenario_table(file)
 
     @override
     def scenarios(self, file: Path) -> Iterator[tuple[int, Scenario]]:

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut, unused_files
+from penstock.formats.base.signatures import is_nuplan_database
 from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE
 from penstock_driving.formats.scenarios.scenario import (
     UNKNOWN,
@@ -22,11 +23,13 @@ from penstock_driving.formats.scenarios.scenario import (
     ScenarioKind,
     faces_of,
     labels_of,
+    nanoseconds,
     numbered,
     one_hot,
     rotation_of,
     scenario_of,
 )
+from penstock_driving.geometry import rotation33_as_yaw
 
 REAR_AXLE_TO_CENTER = 1.461
 """Metres from the rear axle, whose pose is stored, to the middle of the car, whose pose frames have."""
@@ -80,11 +83,7 @@ class NuPlan(ScenarioKind):
 
     @override
     def holds(self, file: Path) -> bool:
-        try:
-            with _opened(file):
-                return True
-        except (FormatError, sqlite3.Error):
-            return False
+        return is_nuplan_database(file)
 
     @override
     def scenarios(self, file: Path) -> Iterator[tuple[int, Scenario]]:
@@ -125,6 +124,8 @@ def _scenario(database: sqlite3.Connection, key: int) -> Scenario:
     known = np.array([None not in row[2:] for row in frames])
     poses = np.array([row[2:] if None not in row[2:] else (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0) for row in frames], float)
     rotation = rotation_of(poses[:, 3:])
+    yaw = rotation33_as_yaw(rotation)
+    ahead = np.stack([np.cos(yaw), np.sin(yaw), np.zeros(len(yaw))], axis=1)  # in the plane, as nuPlan's devkit does
     boxes = database.execute(_BOXES, chosen).fetchall()
     names, numbers = numbered([bytes(row[1]).hex() for row in boxes])
     agents = np.zeros(len(boxes), AGENT_DTYPE)
@@ -140,8 +141,8 @@ def _scenario(database: sqlite3.Connection, key: int) -> Scenario:
     vehicle, entries = _entries(database, *chosen)
     return scenario_of(
         Moments(
-            np.array([row[1] for row in frames], np.int64) * 1000,
-            poses[:, :3] + rotation[:, :, 0] * REAR_AXLE_TO_CENTER,
+            nanoseconds(np.array([row[1] for row in frames], np.int64), 1000),
+            poses[:, :3] + ahead * REAR_AXLE_TO_CENTER,
             rotation,
             known,
         ),

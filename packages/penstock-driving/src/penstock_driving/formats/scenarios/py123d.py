@@ -12,8 +12,9 @@ from typing_extensions import override
 
 from penstock.containers.arrow import arrow
 from penstock.core.arrays import AnyArray, FloatArray, IntArray
-from penstock.errors import FormatError
+from penstock.errors import FormatError, require
 from penstock.formats.base.account import LeftOut, unused_files
+from penstock.formats.base.signatures import is_sync_table
 from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE
 from penstock_driving.formats.scenarios.msgpack import unpacked
 from penstock_driving.formats.scenarios.scenario import (
@@ -24,6 +25,7 @@ from penstock_driving.formats.scenarios.scenario import (
     ScenarioKind,
     faces_of,
     labels_of,
+    nanoseconds,
     numbered,
     one_hot,
     rotation_of,
@@ -68,7 +70,7 @@ class Py123D(ScenarioKind):
 
     @override
     def holds(self, file: Path) -> bool:
-        return f"{SYNC}.timestamp_us" in _table(file).column_names
+        return is_sync_table(file)
 
     @override
     def companions(self, file: Path) -> list[Path]:
@@ -117,7 +119,7 @@ def _scenario(file: Path) -> Scenario:
     faces, face_owners = _faces(file, sync)
     entries = {name: log[name] for name in ("dataset", "split", "log_name", "location") if log.get(name)}
     return scenario_of(
-        Moments(times * 1000, *car),
+        Moments(nanoseconds(times, 1000), *car),
         boxes,
         owners,
         faces,
@@ -186,7 +188,7 @@ def _listed(file: Path, sync: Any, name: str) -> tuple[Any, IntArray, Any] | Non
     table, rows = _table(place), _integers(sync, name)
     _require_rows(rows, table.num_rows, name)
     frames = np.flatnonzero(rows >= 0)
-    compute = arrow().compute
+    compute = require("pyarrow.compute", "arrow")
 
     def lists(column: str) -> Any:
         return table.column(f"{name}.{column}").combine_chunks().take(arrow().array(rows[frames]))
@@ -210,12 +212,14 @@ def _require_rows(rows: IntArray, count: int, name: str) -> None:
 
 def _integers(table: Any, name: str) -> IntArray:
     """A column of numbers, -1 where there is none."""
-    return arrow().compute.fill_null(table.column(name), -1).to_numpy().astype(np.int64)
+    return require("pyarrow.compute", "arrow").fill_null(table.column(name), -1).to_numpy().astype(np.int64)
 
 
 def _vectors(array: Any, width: int) -> FloatArray:
     """`[n, width]` of lists of numbers; zeros where there is none."""
     there = np.asarray(array.is_valid())
     out = np.zeros((len(array), width))
-    out[there] = arrow().compute.list_flatten(array).to_numpy(zero_copy_only=False).reshape(-1, width)
+    out[there] = (
+        require("pyarrow.compute", "arrow").list_flatten(array).to_numpy(zero_copy_only=False).reshape(-1, width)
+    )
     return out

@@ -183,6 +183,13 @@ def scenario_of(
     return Scenario(frames, tables[0], tables[1], track_ids, host, entries, {NO_EGO: lost} if lost else {}, unread)
 
 
+def nanoseconds(times: AnyArray, unit: int) -> IntArray:
+    """`[T]` int64 of times in units of so many ns, rounded; they must be numbers that int64 has room for."""
+    if not (np.abs(times) < (1 << 63) // unit).all():  # also of NaN
+        raise FormatError(f"expected times within 2**63 ns, got one of {np.abs(times).max()} times {unit} ns")
+    return np.round(times * unit).astype(np.int64) if times.dtype.kind == "f" else times * unit
+
+
 def labels_of(names: Mapping[Any, str]) -> dict[Any, int]:
     """The number of L5Kit's label of each kind of road user."""
     return {kind: PERCEPTION_LABEL_TO_INDEX[f"PERCEPTION_LABEL_{name}"] for kind, name in names.items()}

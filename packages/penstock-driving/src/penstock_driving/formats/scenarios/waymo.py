@@ -16,6 +16,7 @@ from penstock.core.arrays import AnyArray, ByteArray, FloatArray, IntArray
 from penstock.core.text import counted
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut, unused_files
+from penstock.formats.base.signatures import is_motion_records
 from penstock.kernels.crc32c import HEAD, TAIL, first_damaged
 from penstock_driving.formats.l5kit import wire
 from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE
@@ -26,6 +27,7 @@ from penstock_driving.formats.scenarios.scenario import (
     ScenarioKind,
     faces_of,
     labels_of,
+    nanoseconds,
     one_hot,
     scenario_of,
 )
@@ -78,18 +80,7 @@ class WaymoMotion(ScenarioKind):
 
     @override
     def holds(self, file: Path) -> bool:
-        data = map_records(file)
-        index = index_records(data[: 1 << 26])
-        if not len(index.begin):
-            return False
-        record = bytes(data[index.begin[0] : index.begin[0] + index.size[0]])
-        if _is_example(record):
-            return True  # so that opening says what to fetch instead
-        try:
-            message = _message(record)
-        except FormatError:
-            return False
-        return bool(message.scenario_id and message.times and message.tracks)
+        return is_motion_records(file)
 
     @override
     def scenarios(self, file: Path) -> Iterator[tuple[int, Scenario]]:
@@ -110,7 +101,7 @@ class WaymoMotion(ScenarioKind):
         if size[0] > len(data) - TAIL - key or first_damaged(data, begin, size) >= 0:
             raise FormatError("expected a record as its checksum says, got other bytes", path=file, where=f"byte {key}")
         record = bytes(data[key : key + int(size[0])])
-        if _is_example(record):
+        if record[:1] == b"\x0a" and any(key in record for key in EXAMPLE_KEYS):
             raise FormatError(
                 "expected Scenario messages, got tf.Example messages of Waymo Open Motion; download the folder "
                 "`scenario` of the data set instead of `tf_example`",
@@ -121,10 +112,6 @@ class WaymoMotion(ScenarioKind):
     @override
     def left_out(self, path: Path, files: Sequence[Path]) -> list[LeftOut]:
         return unused_files(self.names_beside(path, files), "TFRecord files")
-
-
-def _is_example(record: bytes) -> bool:
-    return record[:1] == b"\x0a" and any(key in record for key in EXAMPLE_KEYS)
 
 
 def _message(record: bytes) -> _Message:
@@ -170,6 +157,8 @@ def _scenario(record: bytes) -> Scenario:
     steps, tracks = len(message.times), len(message.tracks)
     if not 0 <= message.ego < tracks:
         raise FormatError(f"expected sdc_track_index within 0:{tracks}, got {message.ego}")
+    if 2 * steps * tracks > len(record):  # a state has two bytes at least
+        raise FormatError(f"expected room for {tracks} tracks of {counted(steps, 'state')}, got {len(record)} bytes")
     data = np.frombuffer(record, np.uint8)
     places, heads = np.empty((tracks, steps, FIELDS), np.int64), np.zeros((tracks, 2), np.int64)
     for i, (low, high) in enumerate(message.tracks):
@@ -194,7 +183,7 @@ def _scenario(record: bytes) -> Scenario:
     entries |= {"objects_of_interest": [str(each) for each in message.of_interest], **_to_predict(record, message, ids)}
     return scenario_of(
         Moments(
-            np.round(np.array(message.times) * 1e9).astype(np.int64),
+            nanoseconds(np.array(message.times, np.float64), 10**9),
             np.where(known[:, None], ego[:, :3], 0.0),
             yaw_as_rotation33(np.where(known, ego[:, 6], 0.0)),
             known,
