@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,9 @@ settings.load_profile("penstock")
 # small transformer takes 4 s of CPU time with one thread, 11 s with two and 67 s with four on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# A name such as `runs/day-1` that is no path may be a dataset of Hugging Face, which no test asks for it.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 # One process makes hundreds of caches and servers, with a few descriptors each: more than the usual limit of 1,024.
 FILES = 16_384
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -44,6 +48,23 @@ if soft != resource.RLIM_INFINITY and soft < most:
 # every benchmark, or kill processes while each command works in parts.
 RAY = "/ray_runs/"
 LONG = (RAY, "tests/test_benchmarks.py", "tests/jobs/test_crashes.py", "tests/jobs/test_contract.py")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None]:
+    """Look for no garbage among what is there until the end: collections in tests then take no half second each."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_flush() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """Tests kill processes, not the power: they do not wait for the disk, which takes milliseconds a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -63,7 +63,7 @@ def test_items_equal_those_of_lerobot_and_transforms_leave_depth_alone(kind: str
 @pytest.mark.parametrize("kind", KINDS)
 def test_recording_goes_on_with_the_depth_of_the_dataset(kind: str, streaming: bool, tmp_path: Path) -> None:
     root = Path(shutil.copytree(GOLDEN / kind, tmp_path / "set"))
-    data = LeRobotDataset("me/set", root=root, streaming_encoding=streaming)
+    data = LeRobotDataset.resume("me/set", root=root, streaming_encoding=streaming)
     right, wrong = (np.float32, np.uint16) if kind == "depth_image_m" else (np.uint16, np.float32)
     with pytest.raises(DataError, match=f"{NAME}': expected {np.dtype(right).name} .*, got {np.dtype(wrong).name}"):
         record(data, wrong)
