@@ -290,8 +290,12 @@ def test_frozen_dataclasses_are_frozen() -> None:
         for node in nodes(function)
         if isinstance(node, ast.Call)
         and (
-            ast.unparse(node.func) == "object.__setattr__"
-            or (ast.unparse(node.func) == "set_fields" and function.name not in creating)
+            (
+                isinstance(node.func, ast.Attribute)
+                and node.func.attr == "__setattr__"
+                and ast.unparse(node.func) == "object.__setattr__"
+            )
+            or (isinstance(node.func, ast.Name) and node.func.id == "set_fields" and function.name not in creating)
         )
     ]
     assert wrong == []
