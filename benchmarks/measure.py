@@ -97,6 +97,7 @@ COMMANDS = (
     Command("rlds", f"rlds.py --peer {TFDS}", "--repeats 2 --rounds 1"),
     Command("zarr_windows", f"zarr_windows.py --peer {PEERS} --peer {ZARR3}", "--rounds 1"),
     Command("scenarios", f"scenarios.py --peer {AV2}"),
+    Command("logs", "logs.py", "--rounds 1 --seconds 10 --windows 2"),
     Command("shards", f"shards.py --small --peer {PEERS}", "--frames 800"),
     Command("cross_read_shards", f"cross_read_shards.py --peer {PEERS}"),
     Command("kill_reshape", "kill_reshape_replay.py --batches 160 --kills 8"),
