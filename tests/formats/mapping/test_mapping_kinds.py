@@ -282,3 +282,12 @@ def test_a_file_that_changed_since_it_was_opened_is_refused(tmp_path: Path) -> N
         (tmp_path / "1.csv").write_text("x\n3\n4\n5\n")
         with pytest.raises(FormatError, match=r"1.csv"):
             list(data)
+
+
+def test_spreadsheets_are_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+    (tmp_path / "runs.xlsx").write_bytes(b"PK\x03\x04 no archive")
+    for path in (tmp_path, tmp_path / "runs.xlsx"):
+        with pytest.raises(FormatError, match="spreadsheets are not read: save each sheet as CSV"):
+            penstock.open(path, format="mapping")
+        with pytest.raises(FormatError, match="spreadsheets are not read: save each sheet as CSV"):
+            penstock.open(path)
