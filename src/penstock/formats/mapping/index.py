@@ -178,7 +178,7 @@ def _unpacked(header: Mapping[str, Any], arrays: Mapping[str, AnyArray], root: P
         different: list[tuple[str, ...]] = [tuple(map(str, names)) for names in each["names"]]
         rows = BlockRows(*(arrays[f"{name} {part}"] for part in ("first", "block", "skip")))
         places = [arrays[f"{name} {part}"] for part in ("unit", "start", "stop")]
-        names = [different[i] for i in arrays[f"{name} names"].tolist()]
+        names: list[tuple[str, ...]] = [different[int(i)] for i in arrays[f"{name} names"]]
         rule, field = ColumnRule.of(name, each["rule"]), spec[name]
         columns[name] = FilesColumn(name, field, rule, names, rows, *places, lines=_unpacked_lines(name, arrays))
     return MappingState(
