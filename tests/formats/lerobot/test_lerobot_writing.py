@@ -209,9 +209,9 @@ def test_statistics_equal_those_of_lerobot(name: str) -> None:
     images = np.concatenate([each.columns["observations/images/top"] for each in source.episodes()])
     np.testing.assert_allclose(whole["observations/images/top"]["std"].ravel(), images.std((0, 1, 2)) / 255, rtol=1e-6)
     for path, expected in source.metadata["statistics"].items():
-        for name, figure in expected.items():
-            if "images" not in path or name != "std":
-                np.testing.assert_allclose(whole[path][name], figure, rtol=1e-6, atol=1e-12)
+        for figure, value in expected.items():
+            if "images" not in path or figure != "std":
+                np.testing.assert_allclose(whole[path][figure], value, rtol=1e-6, atol=1e-12)
 
 
 def test_large_pictures_are_thinned_out() -> None:
