@@ -59,6 +59,9 @@ def test_what_cannot_be_opened_is_one_line_and_code_2(call: Call, name: str, tmp
     assert answer.err.count("\n") == 1
 
 
+NAMES = "public datasets have names, OWNER/NAME on Hugging Face and ids with a version on Minari's hub"
+
+
 @pytest.mark.parametrize("name", ["info", "check"])
 def test_nothing_at_the_path_is_code_2(call: Call, name: str, tmp_path: Path) -> None:
     answer = call(name, tmp_path / "nothing")
@@ -69,7 +72,7 @@ def test_nothing_at_the_path_is_code_2(call: Call, name: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "error", "where", "hint"),
     [
-        (("info", "nothing"), "FileNotFoundError", None, None),
+        (("info", "nothing"), "FileNotFoundError", None, NAMES),
         (("info", "EMPTY"), "UnknownFormatError", "EMPTY", None),
         (("info",), "MissingParameter", "penstock info", "penstock info --help lists all options"),
         (("info", "EMPTY", "--form", "x"), "NoSuchOption", "penstock info", "penstock info --help lists all options"),
