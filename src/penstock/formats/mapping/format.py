@@ -24,9 +24,9 @@ class MappingFormat(Format):
 
     name: ClassVar[str] = "mapping"
     description: ClassVar[str] = (
-        "your own files, by a mapping: CSV, JSON, npy, npz, HDF5, Zarr, MATLAB, Parquet, images, MCAP and ROS bags"
+        "your own files, by a mapping: CSV, JSON, npz, HDF5, Zarr, MATLAB, Parquet, images, video, sound, MCAP, bags"
     )
-    extras: ClassVar[tuple[str, ...]] = ("arrow", "images", "zarr")
+    extras: ClassVar[tuple[str, ...]] = ("arrow", "audio", "images", "video", "zarr")
     file_suffixes: ClassVar[tuple[str, ...]] = (".toml",)
 
     def recognises(self, path: Path) -> bool:

@@ -21,6 +21,7 @@ from penstock.formats.mapping.held import (
     TextTree,
 )
 from penstock.formats.mapping.images import IMAGES, ImagesTree
+from penstock.formats.mapping.media import SOUNDS, VIDEOS, SoundTree, VideoTree
 from penstock.formats.mapping.stored import Hdf5Tree, NpyTree, NpzTree, PackedNpyTree, SafetensorsTree, ZarrTree
 from penstock.formats.mapping.tree import FileTree, StackedTree
 
@@ -34,6 +35,8 @@ SUFFIXES: Mapping[str, Callable[[Path], FileTree]] = {
     **dict.fromkeys((".pkl", ".pickle", ".pkl.gz"), PickleTree),
     **dict.fromkeys((".pt", ".pth"), SavedTree),
     ".safetensors": SafetensorsTree,
+    **dict.fromkeys(VIDEOS, VideoTree),
+    **dict.fromkeys(SOUNDS, SoundTree),
     **dict.fromkeys((".zarr", ".zarr.zip"), ZarrTree),
 }
 OTHERS: Mapping[str, Callable[[Path], FileTree]] = {

@@ -143,8 +143,8 @@ class MappingReading:
             own = {name: replace(rule, files=None) for name, rule in given.items() if rule.files == main}
             return expanded({**given, **own}, first.leaves, first.unit)
         rules: dict[str, ColumnRule] = {}
-        for name in first.leaves:
-            if not self._mapping.leaves_out(name):
+        for name, leaf in first.leaves.items():
+            if not self._mapping.leaves_out(name) and not leaf.is_time:
                 column = known_name(name)
                 rules[name if column in rules else column] = ColumnRule((name,))
         if not rules:

@@ -35,7 +35,7 @@ class TreeLeaf:
     """An array of a file: its number of rows, the field of a row, and how many rows are decoded together (0: all).
 
     `guessed` says that text was read as numbers, so that another file may have a wider type. `is_time` says that it has
-    the times of other arrays, and `note` what else a person may want to know.
+    the times of other arrays, or their numbers, and `note` what else a person may want to know.
     """
 
     rows: int
