@@ -15,6 +15,7 @@ from penstock.kernels.replay import EPISODE, START
 from penstock.plan.transform import SampleTransform
 from penstock.replay.completions import Completions
 from penstock.replay.journal import FLAGS, StepChange
+from penstock.replay.offline import OfflineDrawing, OfflineSamples
 from penstock.replay.reader import SampleReader
 from penstock.replay.samplers import Drawing, ReplaySampler
 from penstock.replay.samples import AnchorRule, ReplaySamples, SampleLayout, SampleOutput
@@ -37,11 +38,13 @@ class ReplayContents:
         key: np.uint64,
         capacity: int,
         share: EpisodeShare,
+        offline: OfflineSamples | None,
     ) -> None:
         self.samples = samples
         self.sampler = sampler
         self.capacity = capacity
         self.share = share
+        self.offline = offline
         self._key = key
         self.streams: dict[int, StepStream] = {}
         self.stepped = False  # whether steps of open episodes came, in an order that no folder has
@@ -55,7 +58,7 @@ class ReplayContents:
         drawing = self.sampler.start(self._key)
         if isinstance(self.sampler, StratifiedSampler):
             drawing.labels_of = partial(self._labels, self.sampler.by)
-        return drawing
+        return drawing if self.offline is None else OfflineDrawing(drawing, self.sampler, self.offline)
 
     def _labels(self, by: str, anchors: IntArray) -> IntArray:
         """Strata of anchors: numbers of their episodes, or values of a column."""
@@ -171,6 +174,8 @@ class ReplayContents:
     def set_priorities(self, anchors: IntArray, priorities: Float32Array) -> int:
         """Set priorities of the samples that are here. Return how many are not."""
         here = anchors >= self.anchors[0]
+        if self.offline is not None:
+            here |= (anchors < 0) & (anchors >= -len(self.offline.rows.samples))
         gone = int(len(anchors) - here.sum())
         if gone:
             anchors, priorities = anchors[here], priorities[here]
