@@ -45,6 +45,8 @@ class ReplayContents:
         self.capacity = capacity
         self.share = share
         self.offline = offline
+        # Most tokens of a completion, None for other samples.
+        self.longest = min(samples.max_length, capacity) if isinstance(samples, Completions) else None
         self._key = key
         self.streams: dict[int, StepStream] = {}
         self.stepped = False  # whether steps of open episodes came, in an order that no folder has
@@ -88,11 +90,6 @@ class ReplayContents:
         """Number of all episodes that arrived."""
         return 0 if self.store is None else self.store.arrived
 
-    @property
-    def longest(self) -> int | None:
-        """Most tokens of a completion, None for other samples."""
-        return min(self.samples.max_length, self.capacity) if isinstance(self.samples, Completions) else None
-
     def restart(self) -> None:
         """Begin a new drawing, for a store that is filled again."""
         self.drawing = self._new_drawing()
@@ -110,18 +107,25 @@ class ReplayContents:
         return self._use(spec, self._layout_of(spec), 0, 0, 0) if self.store is None else self.store
 
     def add(self, episode: Episode) -> int:
-        """Take an episode in, or count it if it belongs to another learner."""
+        """Take an episode in after checks, or count it if it belongs to another learner."""
+        self.check(self.prepare(episode.spec), episode)
+        return self.take(episode)
+
+    def take(self, episode: Episode) -> int:
+        """Take in an episode that `check` has accepted."""
         store = self.prepare(episode.spec)
         number = store.arrived
         if number in self.own or not self.share.has(number):
             self.own.discard(number)
             store.pass_over()
             return number
-        self.check(store, episode)
+        if self.longest is None:
+            store.add(episode)
+            return number
         _, before = store.anchors
         store.add(episode)
         _, hi = store.anchors
-        if hi > before and isinstance(self.samples, Completions):
+        if hi > before:
             self.arrive()
             self.drawing.observe(hi - 1, episode)
         return number

@@ -109,7 +109,7 @@ class ReplayRun:
                 self.contents.check(self.contents.prepare(episode.spec), episode)
             numbers: list[int] = []
             if self.folder is None:
-                numbers = [self.contents.add(episode) for episode in episodes]
+                numbers = [self.contents.take(episode) for episode in episodes]
             if self.folder is None and self.journal is not None:
                 for episode in episodes:
                     columns = {path: np.asarray(episode.columns[path]) for path in episode.spec}

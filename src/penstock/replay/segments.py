@@ -320,7 +320,7 @@ class SegmentStore:
         segment = stream.segment
         if (
             segment is not None
-            and (stream.row.item() if stream.lanes == 1 else stream.row.max()) + 2 <= stream.lane_rows
+            and (stream.state.item(LANE_ROW) if stream.lanes == 1 else stream.row.max()) + 2 <= stream.lane_rows
         ):
             return segment
         fresh = self._fresh(stream.lanes * stream.lane_rows)
