@@ -24,9 +24,12 @@ PACKAGES := $(wildcard packages/*)
 # The core, which most changes need. Tests whose names say that processes start or are killed are left out.
 QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batches engine iterators order ranks ticket)
 
+# Tests of the core are those in folders with the names of its packages; the others in tests/ are of all distributions.
+CORE := $(wildcard $(patsubst src/penstock/%/,tests/%,$(wildcard src/penstock/*/))) tests/programs
+
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs clean
+.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs dist clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -45,10 +48,10 @@ test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
 quick: .venv/dev.stamp ## tests of the core, which most changes need: a minute or so
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -k "not kill and not process" $(addprefix tests/,$(QUICK))
 
-alone: .venv/dev.stamp ## tests of each distribution beside the core, while those that it does not require cannot be imported
-	@set -e; for package in $(notdir $(PACKAGES)); do echo "$$package alone"; \
-		PENSTOCK_ALONE=$$package PYTEST_PLUGINS=tests.alone $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
-			packages/$$package/tests; done
+alone: .venv/dev.stamp ## tests of each distribution, while those that it does not require cannot be imported
+	@set -e; for package in penstock $(notdir $(PACKAGES)); do echo "$$package alone"; \
+		tests="packages/$$package/tests"; if [ $$package = penstock ]; then tests="$(CORE)"; fi; \
+		PENSTOCK_ALONE=$$package PYTEST_PLUGINS=tests.alone $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $$tests; done
 
 trainers: .build/trainers.stamp ## the programs of examples/trainers inside the frameworks of others, in an environment of their own
 	$(TRAINERS) -m pytest -q -n $(JOBS) --dist loadfile tests/trainers
@@ -65,17 +68,28 @@ fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format, i
 
 bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of compiled code checked: an hour
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
-		-o faulthandler_timeout=3600 tests/kernels tests/plan tests/data tests/containers packages/penstock-chess/tests packages/penstock-driving/tests
+		-o faulthandler_timeout=3600 --hypothesis-profile random tests/kernels tests/plan tests/data tests/containers packages/penstock-chess/tests packages/penstock-driving/tests
 
 figures: .venv/browser.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp .build/zarr3.stamp ## measure every figure of README and docs, other libraries as well
 	$(BIN)/python benchmarks/measure.py --peers
 
-browser: .venv/browser.stamp ## tests of the viewer in a real browser; needs Chromium (CHROMIUM=path, by default the one on PATH)
+browser: .venv/browser.stamp docs ## tests of the viewer and of the search of the site in a real browser; needs Chromium (CHROMIUM=path, by default the one on PATH)
 	@test -n "$(CHROMIUM)" || { echo "no Chromium found: install the package chromium, or set CHROMIUM=path"; exit 1; }
 	PENSTOCK_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -q packages/penstock-studio/tests/browser
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried in two empty environments: the core, and all
+	rm -rf dist .build/core .build/all
+	@set -e; for folder in . $(PACKAGES); do (cd $$folder && $(CURDIR)/$(BIN)/python -m hatchling build -d $(CURDIR)/dist); done
+	$(PYTHON) -m venv .build/core
+	.build/core/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/penstock-*.whl
+	.build/core/bin/penstock info tests/golden/minari/0.5.4/hdf5-image-v0
+	$(PYTHON) -m venv .build/all
+	.build/all/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/*.whl
+	.build/all/bin/penstock formats
+	.build/all/bin/python -c "import $(shell echo $(notdir $(PACKAGES)) | tr -- '- ' '_,')"
 
 .venv/browser.stamp: .venv/dev.stamp
 	$(PIP) --no-build-isolation --group browser
@@ -118,14 +132,16 @@ docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	.build/zarr3/bin/python -m pip install -qq --disable-pip-version-check zarr==3.1.6 numcodecs==0.16.6
 	@touch $@
 
-# Its torchvision is of an earlier torch: later ones have no video reader, which LeRobot needs next to torchcodec.
 .build/lerobot.stamp:
 	@echo "installing LeRobot into .build/lerobot, to be measured beside"
 	$(PYTHON) -m venv .build/lerobot
 	$(LEROBOT) -m pip install -qq --disable-pip-version-check $(TORCH)
-	$(LEROBOT) -m pip install -qq --disable-pip-version-check --no-deps lerobot==0.4.4 torchvision==0.25.0 torchcodec==0.13.0
-	$(LEROBOT) -m pip install -qq --disable-pip-version-check datasets==4.1.1 'huggingface_hub<0.36' 'av<16' draccus==0.10.0 \
-		jsonlines einops numpy==2.2.6 pillow 'setuptools<81'
+	$(LEROBOT) -m pip install -qq --disable-pip-version-check --no-deps --ignore-requires-python \
+		lerobot==0.6.1 torchvision==0.28.0 torchcodec==0.13.0
+	$(LEROBOT) -m pip install -qq --disable-pip-version-check datasets==4.8.5 'huggingface_hub>=1.6,<2' 'av<16' \
+		'draccus<0.12' jsonlines einops numpy==2.2.6 'pandas<3' 'pillow<13' pyarrow 'setuptools<82' 'packaging<26' \
+		safetensors termcolor gymnasium opencv-python-headless deepdiff pytest
+	$(LEROBOT) benchmarks/lerobot_for_python_311.py
 	@touch $@
 
 clean: ## remove the environment and everything built

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from tests.locations.s3 import Stores
 
 # A kernel compiles at its first call, and machines are shared: no test looks at the clock. Each run tries the same
-# examples, so that a run that passes says that the next one will; `--hypothesis-profile random` tries others.
+# examples, so that a run that passes says that the next one will, and a third of the number that a test states;
+# `--hypothesis-profile random` tries others, and all of them.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("penstock", settings.get_profile("random"), derandomize=True, database=None)
 settings.load_profile("penstock")
@@ -31,6 +33,9 @@ settings.load_profile("penstock")
 # Tests run in one process a core. More threads of PyTorch and BLAS would wait for each other: a test that trains a
 # small transformer takes 4 s of CPU time with one thread, 11 s with two and 67 s with four on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A name such as `runs/day-1` that is no path may be a dataset of Hugging Face, which no test asks for it.
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 # One process makes hundreds of caches and servers, with a few descriptors each: more than the usual limit of 1,024.
 FILES = 16_384
@@ -46,8 +51,34 @@ RAY = "/ray_runs/"
 LONG = (RAY, "tests/test_benchmarks.py", "tests/jobs/test_crashes.py", "tests/jobs/test_contract.py")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None]:
+    """Look for no garbage among what is there until the end: collections in tests then take no half second each."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_flush() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """Tests kill processes, not the power: they do not wait for the disk, which takes milliseconds a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", _not_flushed)
+        yield
+
+
+def _not_flushed(_: int) -> None:
+    """In the place of `os.fsync`."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put those of the longest files first."""
+    """Put those of the longest files first, and let Hypothesis try a third of the examples."""
+    if settings.get_current_profile_name() == "penstock":
+        for test in {getattr(each, "__func__", each) for item in items if (each := getattr(item, "obj", None))}:
+            if (chosen := getattr(test, "_hypothesis_internal_use_settings", None)) is not None:
+                fewer = settings(chosen, max_examples=max(chosen.max_examples // 3, min(chosen.max_examples, 10)))
+                test._hypothesis_internal_use_settings = fewer
     items.sort(key=lambda item: not any(part in item.nodeid for part in LONG))
 
 

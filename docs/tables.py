@@ -1,7 +1,8 @@
-"""Tables of the site that follow from the code, in place of the markers `<!-- formats -->` and `<!-- findings -->`."""
+"""Tables of the site that follow from code and tests, in place of markers such as `<!-- formats -->`."""
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +13,17 @@ from penstock.formats.base.findings import finding_kinds
 from penstock.formats.base.format import Format, available
 
 PAGES = Path(__file__).parent / "formats"
+ROOT = Path(__file__).parents[1]
 # The formats of each kind of finding: `tests/doctor/test_findings_of_formats.py` plants each of them, and no other.
 FINDINGS_OF_FORMATS = Path(__file__).parent / "reference" / "findings.json"
 # The formats in which `penstock repair` mends it: `tests/doctor/test_repair.py` mends each of them.
 REPAIRS_OF_FORMATS = Path(__file__).parent / "reference" / "repairs.json"
-ELSEWHERE = {"l5kit": "../driving/logs.md", "lc0": "../chess/lc0.md", "native": "../imitation/native.md"}
+ELSEWHERE = {
+    "l5kit": "../driving/logs.md",
+    **dict.fromkeys(("argoverse2", "waymo", "nuplan", "py123d"), "../driving/sets.md"),
+    "lc0": "../chess/lc0.md",
+    "native": "../imitation/native.md",
+}
 FEW = 3  # formats that are named as exceptions
 
 
@@ -57,7 +64,24 @@ def _named(names: Sequence[str], known: Sequence[str]) -> str:
     return f"all but {', '.join(missing)}" if missing else "all"
 
 
-TABLES = {"<!-- formats -->": formats_table, "<!-- findings -->": findings_table}
+def reports_table() -> str:
+    """A row for each `@report(reference, property)` of the tests, by project and number."""
+    rows: set[tuple[str, int, str]] = set()
+    for file in (*ROOT.glob("tests/reports/test_*.py"), *ROOT.glob("packages/*/tests/*/test_*_reports.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "report":
+                reference, meaning = (ast.literal_eval(argument) for argument in node.args)
+                project, _, number = reference.partition("#")
+                rows.add((project, int(number), meaning))
+    header = "| project | number | property |\n|---|---|---|\n"
+    return header + "\n".join(f"| {project} | {number} | {meaning} |" for project, number, meaning in sorted(rows))
+
+
+TABLES = {
+    "<!-- formats -->": formats_table,
+    "<!-- findings -->": findings_table,
+    "<!-- reports -->": reports_table,
+}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -20,10 +20,8 @@ import penstock
 from penstock.containers.tar.writer import END, member
 from penstock.core.ragged import Ragged
 from penstock.formats.base.format import named
-from penstock_driving.formats.l5kit import AGENT_DTYPE, L5KitWriter
-from penstock_driving.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+from tests.doctor.repairs import CAMERA, DAMAGE, MAKE, Plant, append, entries, shorten, write
 from tests.doctor.test_planted import SPEC, clean
-from tests.doctor.test_repair import CAMERA, DAMAGE, MAKE, Plant, append, entries, shorten, write
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -138,81 +136,7 @@ def key_twice(path: Path) -> None:
     path.write_bytes(b"".join([*(member(f"{key}.cls", b"1") for key in ("a", "b", "c", "a")), END]))
 
 
-def drive(path: Path, tracks: tuple[int, ...] = (1, 2), *, speed: float = 0.0, **frame: Any) -> Path:
-    """Two frames with an agent for each track."""
-    frames = np.zeros(2, FRAME_DTYPE)
-    frames["agent_index_interval"] = [[0, len(tracks)], [len(tracks), len(tracks)]]
-    frames["timestamp"] = [0, 100_000_000]
-    frames["ego_rotation"] = np.eye(3)
-    for name, value in frame.items():
-        frames[name] = value
-    agents = np.zeros(len(tracks), AGENT_DTYPE)
-    agents["track_id"] = tracks
-    agents["velocity"] = speed
-    with L5KitWriter.create(path, compressor=None) as writer:
-        writer.write_scene(np.zeros((), SCENE_DTYPE), frames, agents, np.zeros(0, TL_FACE_DTYPE))
-    return path
-
-
-def driven(*arguments: Any, **options: Any) -> Plant:
-    """The same drive with other values."""
-
-    def planted(path: Path) -> None:
-        shutil.rmtree(path)
-        drive(path, *arguments, **options)
-
-    return planted
-
-
-def lit(path: Path) -> Path:
-    """A real drive with traffic lights, next to its map."""
-    shutil.copy(GOLDEN / "l5kit/semantic_map.pb", path.parent)
-    return Path(shutil.copytree(GOLDEN / "l5kit/single.zarr", path))
-
-
-def map_of_elsewhere(path: Path) -> None:
-    """The names of two lights are others in the map."""
-    file = path.parent / "semantic_map.pb"
-    file.write_bytes(file.read_bytes().replace(b"63+P", b"????").replace(b"bjps", b"!!!!"))
-
-
-def with_labels(path: Path) -> None:
-    (path / ".zattrs").write_text(json.dumps({**json.loads((path / ".zattrs").read_text()), "labels": ["UFO"]}))
-
-
-def swapped_scenes(path: Path) -> None:
-    raw = (path / "scenes/0").read_bytes()
-    half = SCENE_DTYPE.itemsize
-    (path / "scenes/0").write_bytes(raw[half : 2 * half] + raw[:half] + raw[2 * half :])
-
-
-def chunk(path: Path) -> Path:
-    """One training game of chess, compressed."""
-    return Path(shutil.copy(GOLDEN / "lc0/gz/training.700001.gz", path))
-
-
-def chunk_in_folder(path: Path) -> Path:
-    """A folder of one training game."""
-    path.mkdir()
-    chunk(path / "training.1.gz")
-    return path
-
-
-def policy_of(value: float) -> Plant:
-    """All probabilities of a game are one value."""
-
-    def planted(path: Path) -> None:
-        with penstock.open(path) as data:
-            columns = dict(data[0].columns)
-        columns["probabilities"] = np.full_like(columns["probabilities"], value)
-        path.unlink()
-        with named("lc0").create(path, data.spec) as writer:
-            writer.write(penstock.Episode(data.spec, columns))
-
-    return planted
-
-
-def added(name: str, content: bytes = b"") -> Plant:
+def put(name: str, content: bytes = b"1") -> Plant:
     """Another file in the folder of a dataset."""
 
     def planted(path: Path) -> None:
@@ -221,19 +145,10 @@ def added(name: str, content: bytes = b"") -> Plant:
     return planted
 
 
-def archive_ends_in(raw: bytes) -> Plant:
-    """Bytes behind the members of an archive, in place of its end."""
-
-    def planted(path: Path) -> None:
-        path.write_bytes(path.read_bytes()[: -len(END)] + raw)
-
-    return planted
-
-
 BESIDE = [
-    ("other-file", added("notes.bin")),
-    ("document", added("README.md")),
-    ("hidden", added(".DS_Store")),
+    ("other-file", put("notes.bin")),
+    ("document", put("README.md")),
+    ("hidden", put(".DS_Store")),
 ]
 """Files in the folder of a dataset that its format does not read."""
 
@@ -266,31 +181,6 @@ def demonstrations(path: Path, episodes: list[dict[str, np.ndarray]], **options:
             for name in ("state", "camera", "time"):
                 demo.create_dataset(f"obs/{name}", data=episode[f"observations/{name}"][:n])
             demo.create_dataset("next_obs/state", data=episode["next_observations/state"])
-
-
-def games(path: Path, episodes: list[dict[str, np.ndarray]]) -> None:
-    """Chess games that have the length of the episodes, and no more in common with them than a number."""
-    from penstock_chess.formats.lc0.source import SPEC as spec
-
-    with named("lc0").create(path, spec) as writer:
-        for episode in episodes:
-            n = len(episode["rewards"])
-            columns = {name: np.zeros((n, *field.shape), field.dtype) for name, field in spec.items()}
-            columns["input_format"][:] = 3
-            columns["plies_left"][:] = 1000 + episode["rewards"]
-            writer.write(penstock.Episode(spec, columns))
-
-
-def drives(path: Path, episodes: list[dict[str, np.ndarray]]) -> None:
-    """Driving scenes without agents: the state is where the car is."""
-    with L5KitWriter.create(path, compressor=None) as writer:
-        for episode in episodes:
-            frames = np.zeros(len(episode["rewards"]), FRAME_DTYPE)
-            frames["timestamp"] = np.round(np.clip(episode["timestamps"], 0, 1e9) * 1e6) * 1e3  # nanoseconds
-            frames["ego_rotation"] = np.eye(3)
-            frames["ego_translation"] = episode["observations/state"][:-1]
-            nothing = np.zeros(0, AGENT_DTYPE), np.zeros(0, TL_FACE_DTYPE)
-            writer.write_scene(np.zeros((), SCENE_DTYPE), frames, *nothing)
 
 
 def summed(path: Path) -> Path:
@@ -390,10 +280,6 @@ def short_table(path: Path) -> Path:
     return path
 
 
-def beside(name: str) -> Plant:
-    return lambda path: (path / name).write_bytes(b"rows")
-
-
 def chunk_flipped(file: str, dataset: str) -> Plant:
     """One bit of a chunk of an HDF5 file changed."""
 
@@ -464,15 +350,6 @@ def with_member(name: str) -> Plant:
     return planted
 
 
-def put(name: str, content: bytes) -> Plant:
-    """Another file in the folder."""
-
-    def planted(path: Path) -> None:
-        (path / name).write_bytes(content)
-
-    return planted
-
-
 def texts(path: Path) -> Path:
     """A buffer of Zarr with a column of text."""
     spec = penstock.Spec(
@@ -511,17 +388,12 @@ def odd_array(name: str, **entries: Any) -> Plant:
     return planted
 
 
-def other_file(name: str) -> Plant:
-    """A file that is not of the dataset."""
-    return lambda path: (path / name).write_bytes(b"1")
-
-
 def no_json(path: Path) -> None:
     (path / "features.json").write_text("{")
 
 
 def from_repairs(make: str) -> list[tuple[Callable[[Path], Path], str, Plant]]:
-    """The damage that `test_repair.py` mends."""
+    """The damage that `repair` mends."""
     return [(MAKE[name], finding, plant) for name, finding, plant, _ in DAMAGE if name == make]
 
 
@@ -529,8 +401,6 @@ def from_repairs(make: str) -> list[tuple[Callable[[Path], Path], str, Plant]]:
 NAMES = {
     "columns": "data",
     "demos": "data.hdf5",
-    "l5kit": "data",
-    "lc0": "training.tar",
     "lerobot": "data",
     "minari": "data-v0",
     "rlds": "data",
@@ -547,7 +417,7 @@ GENERAL: dict[str, dict[str, Any]] = {
     "rlds": {"images": "raw"},
     "lerobot": {"fps": 10},
 }
-SPECIAL = {"tables": table_of, "demos": demonstrations, "lc0": games, "l5kit": drives}
+SPECIAL = {"tables": table_of, "demos": demonstrations}
 
 SHARD = "data-train.tfrecord-00000-of-00001"
 ROWS = "data/chunk-000/file-000.parquet"
@@ -577,32 +447,6 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (flat, "document", with_dataset("metadata/weights", np.zeros((9, 9)))),
         (flat, "behind-the-end", append("", b"another file")),
     ],
-    "l5kit": [
-        *from_repairs("l5kit"),
-        (drive, "unreadable", shorten("agents/0", 3)),
-        (MAKE["l5kit"], "numbering", swapped_scenes),
-        (drive, "unknown-layout", with_labels),
-        (drive, "duplicate-key", driven((2, 2))),
-        (drive, "invalid-value", driven(ego_rotation=2.0)),
-        (drive, "invalid-value", driven(ego_translation=np.nan)),
-        (lit, "missing-light", map_of_elsewhere),
-        (drive, "impossible-speed", driven(speed=71.0)),
-        (drive, "time-rate", driven(timestamp=[0, 500_000_000])),
-        (drive, "unused-array", odd_array("lanes")),
-        (drive, "other-file", other_file("gt.csv")),
-        (drive, "document", other_file("README.md")),
-        (drive, "hidden", other_file(".DS_Store")),
-    ],
-    "lc0": [
-        *from_repairs("games.tar"),
-        (chunk, "unreadable", flipped("", -6)),
-        (chunk, "invalid-value", policy_of(2.0)),
-        (chunk, "nan", policy_of(np.nan)),
-        (chunk, "bad-file", shorten("", 100)),
-        (MAKE["games.tar"], "damaged-part", archive_ends_in(member("z.gz", b"no game") + END)),
-        (MAKE["games.tar"], "behind-the-end", archive_ends_in(END + b"signed by me" * 99)),
-        *((chunk_in_folder, *plant) for plant in BESIDE),
-    ],
     "lerobot": [
         *from_repairs("lerobot"),
         (MAKE["lerobot"], "unreadable", removed(ROWS)),
@@ -626,9 +470,9 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (MAKE["minari-v0"], "identity", entries("data/metadata.json", dataset_id="another-v0")),
         (MAKE["minari-v0"], "no-steps", group_left),
         (MAKE["minari-v0"], "unused-array", dataset_beside),
-        (MAKE["minari-v0"], "other-file", other_file("data/additional_data_9.hdf5")),
-        (MAKE["minari-v0"], "document", other_file("data/README.md")),
-        (MAKE["minari-v0"], "hidden", other_file("data/.DS_Store")),
+        (MAKE["minari-v0"], "other-file", put("data/additional_data_9.hdf5")),
+        (MAKE["minari-v0"], "document", put("data/README.md")),
+        (MAKE["minari-v0"], "hidden", put("data/.DS_Store")),
         (MAKE["arrow-v0"], "bad-file", shorten("data/3/part-0.arrow", 30)),
         (sums, "checksum", chunk_flipped("data/main_data.hdf5", "episode_1/actions")),
         (MAKE["arrow-v0"], "numbering", removed("data/1")),
@@ -640,9 +484,9 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (MAKE["rlds"], "damaged-part", shorten(SHARD, 20)),
         (MAKE["rlds"], "unreadable", no_json),
         (from_another_writer, "guessed", zero_last),
-        (MAKE["rlds"], "other-file", beside("more.bin")),
-        (MAKE["rlds"], "document", beside("README.md")),
-        (MAKE["rlds"], "hidden", beside(".DS_Store")),
+        (MAKE["rlds"], "other-file", put("more.bin")),
+        (MAKE["rlds"], "document", put("README.md")),
+        (MAKE["rlds"], "hidden", put(".DS_Store")),
     ],
     "tables": [
         (MAKE["tables"], "missing-footer", shorten("1.parquet", 9)),
@@ -675,8 +519,8 @@ FILES: dict[str, list[tuple[Callable[[Path], Path], str, Plant]]] = {
         (MAKE["zarr"], "unsupported-dtype", odd_array("data/notes", dtype="|O", shape=[1])),
         (MAKE["zarr"], "other-length", odd_array("data/fps", shape=[], chunks=[])),
         (MAKE["zarr"], "unused-array", odd_array("statistics/mean")),
-        (MAKE["zarr"], "other-file", other_file("notes.bin")),
-        (MAKE["zarr"], "document", other_file("README.md")),
-        (MAKE["zarr"], "hidden", other_file(".DS_Store")),
+        (MAKE["zarr"], "other-file", put("notes.bin")),
+        (MAKE["zarr"], "document", put("README.md")),
+        (MAKE["zarr"], "hidden", put(".DS_Store")),
     ],
 }

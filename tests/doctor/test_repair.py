@@ -9,7 +9,6 @@ import io
 import json
 import os
 import random
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -21,238 +20,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.containers.tfrecord import record_of
 from penstock.core.ragged import Ragged
 from penstock.data.located import locate
 from penstock.doctor.repair import repair, undo_repair
 from penstock.errors import ArgumentError, FormatError, LockedError
-from penstock.formats.base.format import named
-from penstock.formats.zarr import pack_zip
-from tests.doctor.test_planted import SPEC, clean
-from tests.formats.lerobot.files import write_new
-from tests.formats.lerobot.test_lerobot_damage import EPISODES
+from penstock.formats.base.format import available, named
+from tests.doctor import repairs
+from tests.doctor.repairs import CAMERA, Plant, append, shorten, tables, write
+from tests.packages import modules_of_packages
 
-STEPS = [4, 6, 5, 3]
-Plant = Callable[[Path], None]
-
-
-def episodes(spec: penstock.Spec = SPEC) -> list[penstock.Episode]:
-    parts = [{path: rows[: n + (SPEC[path].align == "boundary")] for path, rows in e.items()}
-             for e, n in zip(clean(), STEPS, strict=False)]  # fmt: skip
-    for part in parts:
-        part["truncations"][-1] = True
-        part["timestamps"] = np.arange(len(part["rewards"])) * 0.1
-    return [penstock.Episode(spec, {path: part[path] for path in spec}, e) for e, part in enumerate(parts)]
-
-
-def write(path: Path, format: str, **options: Any) -> Path:
-    spec = SPEC
-    if format == "lerobot":
-        fields = {path: field for path, field in SPEC.items() if field.align == "step" and "next" not in path}
-        spec = penstock.Spec({**fields, "observations/state": penstock.Field(np.dtype("f4"), (2,))})
-        spec = penstock.Spec({name: field for name, field in spec.items() if name != "timestamps"})
-    with named(format).create(path, spec, **options) as writer:
-        for episode in episodes():
-            columns = {name: episode.columns[name] for name in spec}
-            if format == "lerobot":
-                columns["observations/state"] = np.array(columns["observations/state"])[:-1, :2].copy()
-            writer.write(penstock.Episode(spec, columns, episode.id))
-    return path
-
-
-def lc0(path: Path) -> Path:
-    game = {name: np.zeros((3, *field.shape), field.dtype) for name, field in lc0_spec().fields.items()}
-    with named("lc0").create(path, lc0_spec()) as writer:
-        for e in range(4):
-            columns = {**game, "input_format": np.ones(3, "<u4"), "plies_left": np.full(3, e, "<f4")}
-            writer.write(penstock.Episode(lc0_spec(), columns))
-    return path
-
-
-def lc0_spec() -> penstock.Spec:
-    from penstock_chess.formats.lc0.source import SPEC as spec
-
-    return spec
-
-
-def l5kit(path: Path, **options: Any) -> Path:
-    from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
-    from penstock_driving.formats.l5kit.writer import L5KitWriter
-
-    with L5KitWriter.create(path, **{"compressor": None, **options}) as writer:
-        for _ in range(3):
-            frames = np.zeros(2, FRAME_DTYPE)
-            frames["agent_index_interval"] = [[0, 1], [1, 1]]
-            frames["timestamp"] = [1, 2]
-            frames["ego_rotation"] = np.eye(3)
-            writer.write_scene(np.zeros((), SCENE_DTYPE), frames, np.zeros(1, AGENT_DTYPE), np.zeros(0, TL_FACE_DTYPE))
-    return path
-
-
-def tables(path: Path) -> Path:
-    path.mkdir()
-    for number in range(2):
-        index = np.repeat(np.arange(2) + 2 * number, 4)
-        columns = {"episode_index": index, "x": np.arange(8.0) + number, "v": pa.array(list(np.ones((8, 2)) * number))}
-        pq.write_table(pa.table(columns), path / f"{number}.parquet", row_group_size=4)
-    return path
-
-
-def append(name: str, data: bytes) -> Plant:
-    def planted(path: Path) -> None:
-        with (path / name if name else path).open("ab") as file:
-            file.write(data)
-
-    return planted
-
-
-def unfinished_append(path: Path) -> None:
-    """An archive behind whose first block of zeros a killed writer wrote."""
-    path.write_bytes(path.read_bytes()[:-512] + b"left by a killed writer")
-
-
-def shorten(name: str, cut: int) -> Plant:
-    def planted(path: Path) -> None:
-        file = path / name if name else path
-        os.truncate(file, file.stat().st_size - cut)
-
-    return planted
-
-
-def entries(name: str, **changes: Any) -> Plant:
-    def planted(path: Path) -> None:
-        told = json.loads((path / name).read_text())
-        (path / name).write_text(json.dumps({**told, **changes}))
-
-    return planted
-
-
-def without_entry(name: str, entry: str) -> Plant:
-    def planted(path: Path) -> None:
-        told = json.loads((path / name).read_text())
-        del told[entry]
-        (path / name).write_text(json.dumps(told))
-
-    return planted
-
-
-def more_rows(name: str) -> Plant:
-    """Rows behind those of the scenes, in a file of NumPy."""
-
-    def planted(path: Path) -> None:
-        rows = np.load(path / name)
-        np.save(path / name, np.concatenate([rows, rows[-1:]]))
-
-    return planted
-
-
-def wrong_statistics(path: Path) -> None:
-    told = json.loads((path / "meta/stats.json").read_text())
-    told["action"]["max"][1] += 3
-    (path / "meta/stats.json").write_text(json.dumps(told))
-
-
-def renumbered(name: str) -> Plant:
-    def planted(path: Path) -> None:
-        file = path / "data/chunk-000/file-000.parquet"
-        table = pq.read_table(file)
-        column = np.asarray(table.column(name)).copy()
-        column[5:9] += 1
-        place = table.schema.get_field_index(name)
-        pq.write_table(table.set_column(place, table.schema.field(place), pa.array(column)), file)
-
-    return planted
-
-
-def grown(array: str, rows: int) -> Plant:
-    """More rows than episodes have, as a killed writer leaves them."""
-
-    def planted(path: Path) -> None:
-        file = path / array / ".zarray"
-        told = json.loads(file.read_text())
-        told["shape"][0] += rows
-        file.write_text(json.dumps(told))
-
-    return planted
-
-
-def grown_zip(array: str, rows: int) -> Plant:
-    """As `grown`, in a ZIP archive: it is unpacked and packed again."""
-
-    def planted(path: Path) -> None:
-        folder = path.with_name(f"{path.name} unpacked")
-        shutil.unpack_archive(path, folder, "zip")
-        grown(array, rows)(folder)
-        path.unlink()
-        pack_zip(folder, path)
-        shutil.rmtree(folder)
-
-    return planted
-
-
-def zipped(path: Path, folder: Path) -> Path:
-    """A dataset in a folder as one ZIP archive."""
-    pack_zip(folder, path)
-    shutil.rmtree(folder)
-    return path
-
-
-def without_total(path: Path) -> None:
-    """A TFDS dataset while a writer is open, or after it was killed: no totals, and half a record."""
-    entries("dataset_info.json", splits=[])(path)
-    append("data-train.tfrecord-00000-of-00001", record_of(bytes(900))[:-7])(path)
-
-
-MAKE: dict[str, Callable[[Path], Path]] = {
-    "columns": lambda path: write(path, "columns"),
-    "packed columns": lambda path: write(path, "columns", compression=1),
-    "shards.tar": lambda path: write(path, "webdataset"),
-    "folder": lambda path: write(path, "webdataset", shard_episodes=2),
-    "packed.tgz": lambda path: write(path, "webdataset"),
-    "games.tar": lc0,
-    "rlds": lambda path: write(path, "rlds", name="data", images="raw"),
-    "minari-v0": lambda path: write(path, "minari"),
-    "arrow-v0": lambda path: write(path, "minari", data_format="arrow"),
-    "lerobot": lambda path: write(path, "lerobot", fps=10),
-    "lerobot files": lambda path: write_new(path, EPISODES),
-    "zarr": lambda path: write(path, "zarr"),
-    "buffer.zip": lambda path: zipped(path, write(path.with_name("buffer"), "zarr")),
-    "l5kit": l5kit,
-    "log.zip": lambda path: zipped(path, l5kit(path.with_name("log"))),
-    "npy": lambda path: l5kit(path, layout="npy"),
-    "tables": tables,
-}
-CAMERA = "segments/0/observations%2Fcamera.values"
-# dataset, finding, damage, and complete episodes that the damage destroyed
-DAMAGE: list[tuple[str, str, Plant, int]] = [
-    ("columns", "torn-tail", append("episodes", b"x" * 31), 0),
-    ("columns", "torn-tail", append(CAMERA, b"x" * 77), 0),
-    ("packed columns", "torn-tail", append("segments/0/blocks", b"x" * 77), 0),
-    ("shards.tar", "truncated", shorten("", 1024 + 600), 1),
-    ("shards.tar", "truncated", shorten("", 1000), 0),
-    ("shards.tar", "torn-tail", unfinished_append, 0),
-    ("folder", "truncated", shorten("shard-000001.tar", 1024 + 600), 1),
-    ("packed.tgz", "truncated", shorten("", 300), 1),
-    ("packed.tgz", "truncated", shorten("", 2), 0),
-    ("games.tar", "truncated", shorten("", 1024 + 600), 1),
-    ("rlds", "torn-tail", without_total, 0),
-    ("rlds", "totals", entries("dataset_info.json", splits=[{"name": "train", "shardLengths": ["3"]}]), 0),
-    ("minari-v0", "totals", entries("data/metadata.json", total_steps=3), 0),
-    ("minari-v0", "missing-part", without_entry("data/metadata.json", "observation_space"), 0),
-    ("arrow-v0", "totals", entries("data/metadata.json", total_episodes=9), 0),
-    ("lerobot", "totals", entries("meta/info.json", total_frames=7, total_episodes=1), 0),
-    ("lerobot", "wrong-statistics", wrong_statistics, 0),
-    ("lerobot", "numbering", renumbered("frame_index"), 0),
-    ("lerobot", "numbering", renumbered("index"), 0),
-    ("lerobot files", "missing-footer", shorten("data/chunk-000/file-001.parquet", 9), 0),
-    ("zarr", "unused-rows", grown("data/reward", 4), 0),
-    ("buffer.zip", "unused-rows", grown_zip("data/reward", 4), 0),
-    ("l5kit", "unused-rows", grown("frames", 1), 0),
-    ("log.zip", "unused-rows", grown_zip("agents", 2), 0),
-    ("l5kit", "unused-rows", grown("agents", 2), 0),
-    ("npy", "unused-rows", more_rows("agents.npy"), 0),
-    ("tables", "missing-footer", shorten("1.parquet", 9), 0),
-]
+PACKAGES = modules_of_packages("doctor_cases")
+MAKE = {name: make for module in (repairs, *PACKAGES) for name, make in module.MAKE.items()}
+DAMAGE = [damage for module in (repairs, *PACKAGES) for damage in module.DAMAGE]
+WRITERS = ["columns", "shards.tar", "rlds", "lerobot", "zarr", *(name for each in PACKAGES for name in each.WRITERS)]
 
 
 def state(path: Path) -> dict[str, str]:
@@ -315,7 +95,8 @@ def test_the_page_lists_what_is_mended(tmp_path: Path) -> None:
     for make, name, _, _ in DAMAGE:
         mended.setdefault(name, set()).add(formats[make])
     page = json.loads((Path(__file__).parents[2] / "docs/reference/repairs.json").read_text())
-    assert {name: set(listed) for name, listed in page.items()} == mended
+    listed = {name: available().keys() & formats for name, formats in page.items()}
+    assert {name: formats for name, formats in listed.items() if formats} == mended
 
 
 @pytest.mark.parametrize("name", ["big.tar.zst", "big.tgz"])
@@ -408,7 +189,7 @@ def test_footers_of_random_tables(tmp_path: Path, seed: int) -> None:
     assert mended.equals(table.slice(0, found.rows))
 
 
-@pytest.mark.parametrize("make", ["columns", "shards.tar", "games.tar", "rlds", "lerobot", "zarr", "l5kit"])
+@pytest.mark.parametrize("make", WRITERS)
 def test_writers_exclude_a_repair(make: str, tmp_path: Path) -> None:
     path = MAKE[make](tmp_path / make)
     format = named(locate(path).format)

@@ -9,7 +9,6 @@ import json
 import pickle
 import random
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from penstock.formats.zarr import ZarrWriter, pack_zip
 from penstock.testing.examples import FLAT, IMAGES, NESTED, RAGGED, TEXT, Example
 from tests.fuzz.edits import corrupted, edited, odd_tree, records
 from tests.fuzz.pickles import edited_pickle, made_up, watched
+from tests.packages import modules_of_packages
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -576,11 +576,8 @@ def of_the_core() -> dict[str, Target]:
 
 @cache
 def targets() -> dict[str, Target]:
-    """All of them, also those of the other distributions, by key: `fuzz_targets.py` of their tests."""
+    """All of them, also those of the other distributions that are installed, by key."""
     found = of_the_core()
-    for file in sorted(ROOT.glob("packages/*/tests/*/fuzz_targets.py")):
-        tests = str(file.parents[1])
-        if tests not in sys.path:
-            sys.path.append(tests)
-        found |= {target.key: target for target in import_module(f"{file.parent.name}.fuzz_targets").targets()}
+    for module in modules_of_packages("fuzz_targets"):
+        found |= {target.key: target for target in module.targets()}
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import shutil
 import threading
 from pathlib import Path
@@ -286,13 +285,6 @@ def test_ranks_that_cannot_be_shared(tmp_path: Path) -> None:
         penstock.mix({"a": replay})  # type: ignore[dict-item]
 
 
-@pytest.fixture
-def no_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that kill no power do not wait for the disk."""
-    monkeypatch.setattr(os, "fsync", lambda fd: None)
-
-
-@pytest.mark.usefixtures("no_flush")
 def test_files_of_old_episodes_are_removed(tmp_path: Path) -> None:
     lengths = lengths_of(6, 120)
     bounded = Replay(tmp_path / "bounded", 100, keep_steps=150, sampler=penstock.replay.PrioritizedSampler(1.0), seed=1)
@@ -329,7 +321,6 @@ def test_files_of_old_episodes_are_removed(tmp_path: Path) -> None:
     assert again.why(again.sample(8).ticket).table["episode"].min() > 90
 
 
-@pytest.mark.usefixtures("no_flush")
 def test_a_learner_that_falls_behind_goes_on_behind_what_left(tmp_path: Path) -> None:
     lengths = lengths_of(7, 120)
     sampler = penstock.replay.PrioritizedSampler(1.0)

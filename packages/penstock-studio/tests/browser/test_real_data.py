@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from playwright.sync_api import expect
 import penstock
 from browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
 from penstock.data.curation import Curation
+from penstock.errors import DamageWarning
 from penstock.formats.base.format import available
 from penstock_studio.viewer.server import ViewerServer
 from viewer.conftest import serving
@@ -32,7 +34,7 @@ DATA = {
     "demos-imitation": "imitation/folder",
     "zarr": "zarr/buffer3.zarr.zip",
 }
-NAMES = (*DATA, "columns", "webdataset", "tables")
+NAMES = (*DATA, "columns", "webdataset", "tables", "mapping")
 THEMES = ("phone", "dark")
 
 
@@ -51,9 +53,15 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerServer]:
         rows = {"episode_index": np.repeat(np.arange(len(robot)), robot.episodes.length)}
         rows["reward"] = np.arange(robot.total_steps) % 7 / 3
         pyarrow.parquet.write_table(pyarrow.table(rows), folder / "tables" / "part.parquet")
+    (folder / "mapping").mkdir()
+    for run in range(2):
+        (folder / "mapping" / f"run_{run}.csv").write_text("x,action\n0.5,1\n0.25,0\n0.75,1\n")
+    (folder / "mapping" / "penstock.toml").write_text('penstock_mapping = 1\nfiles = "run_{n}.csv"\n')
     view = {"map": str(GOLDEN / "l5kit/semantic_map.pb"), "meta": str(GOLDEN / "l5kit/meta.json")}
     locations = [str(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    with serving(*locations, view=view) as server:
+    with ExitStack() as servers:
+        with pytest.warns(DamageWarning, match="demos-imitation: left out 1 column: infos/terminal_observation"):
+            server = servers.enter_context(serving(*locations, view=view))
         yield server
 
 

@@ -101,15 +101,17 @@ class Account:
         """Return one sentence about everything that may hold data and is not used; None if there is nothing."""
         levels = ("error",) if level == "error" else ("error", "warning")
         entries = [entry for entry in self.left_out if entry.level in levels and entry.reason not in without]
+        cautions = [f"{entry.where}: {entry.message}" for entry in entries if entry.reason == "caution"]
+        entries = [entry for entry in entries if entry.reason != "caution"]
         if not entries:
-            return None
+            return "; ".join(cautions) or None
         counts: dict[str, int] = {}
         for entry in entries:
             counts[entry.thing] = counts.get(entry.thing, 0) + entry.count
         total = ", ".join(_counted(number, thing) for thing, number in counts.items())
         names = "; ".join(f"{entry.where} ({entry.message})" for entry in entries[:NAMED])
         more = f"; and {len(entries) - NAMED} more, which `penstock check` lists" if len(entries) > NAMED else ""
-        return f"left out {total}: {names}{more}"
+        return "; ".join([f"left out {total}: {names}{more}", *cautions])
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain values."""
