@@ -299,9 +299,7 @@ class StepStorage(_data.Storage):
             path: Folder.
         """
         Path(path).mkdir(parents=True, exist_ok=True)
-        torch.save(
-            _each_array(self.state_dict(), lambda array: torch.from_numpy(array.copy())), Path(path) / "steps.pt"
-        )
+        torch.save(_each_array(self.state_dict(), _tensor), Path(path) / "steps.pt")
 
     def loads(self, path: Any) -> None:
         """Continue from a state that `dumps` saved.
@@ -331,10 +329,8 @@ def _leaves(arrays: Mapping[Key, AnyArray]) -> dict[Key, tuple[str, tuple[int, .
         raise ArgumentError(
             f"expected steps with an action, and in next a reward, terminated and truncated, got no {missing}"
         )
-    taken: dict[Key, str] = {("next", name): f"ends/{name}" for name in _ENDS} | {
-        ("next", "reward"): "rewards",
-        ("action",): "actions",
-    }
+    taken: dict[Key, str] = {("action",): "actions", ("next", "reward"): "rewards"}
+    taken |= {("next", name): f"ends/{name}" for name in _ENDS}
     for key in arrays:
         name = "/".join(key)
         if key in taken:
