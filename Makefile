@@ -12,8 +12,8 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 # The frameworks whose training programs are in examples/trainers, in the versions of its constraints.txt.
-TRAINED := accelerate cpprb d3rlpy datasets flax grain lightning optax orbax-checkpoint ray[train] stable-baselines3 tianshou \
-	torchdata torchrl transformers trl
+TRAINED := accelerate cpprb d3rlpy datasets equinox flax grain keras lightning megatron-core optax orbax-checkpoint ray[train] \
+	stable-baselines3 tianshou torchdata torchrl transformers trl
 
 # Tests start Python hundreds of times, and pytest rewrites each of their files: what was compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,7 +29,7 @@ CORE := $(wildcard $(patsubst src/penstock/%/,tests/%,$(wildcard src/penstock/*/
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs clean
+.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs dist clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -73,12 +73,23 @@ bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of 
 figures: .venv/browser.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp .build/zarr3.stamp ## measure every figure of README and docs, other libraries as well
 	$(BIN)/python benchmarks/measure.py --peers
 
-browser: .venv/browser.stamp ## tests of the viewer in a real browser; needs Chromium (CHROMIUM=path, by default the one on PATH)
+browser: .venv/browser.stamp docs ## tests of the viewer and of the search of the site in a real browser; needs Chromium (CHROMIUM=path, by default the one on PATH)
 	@test -n "$(CHROMIUM)" || { echo "no Chromium found: install the package chromium, or set CHROMIUM=path"; exit 1; }
 	PENSTOCK_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -q packages/penstock-studio/tests/browser
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried in two empty environments: the core, and all
+	rm -rf dist .build/core .build/all
+	@set -e; for folder in . $(PACKAGES); do (cd $$folder && $(CURDIR)/$(BIN)/python -m hatchling build -d $(CURDIR)/dist); done
+	$(PYTHON) -m venv .build/core
+	.build/core/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/penstock-*.whl
+	.build/core/bin/penstock info tests/golden/minari/0.5.4/hdf5-image-v0
+	$(PYTHON) -m venv .build/all
+	.build/all/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/*.whl
+	.build/all/bin/penstock formats
+	.build/all/bin/python -c "import $(shell echo $(notdir $(PACKAGES)) | tr -- '- ' '_,')"
 
 .venv/browser.stamp: .venv/dev.stamp
 	$(PIP) --no-build-isolation --group browser
@@ -121,14 +132,16 @@ docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	.build/zarr3/bin/python -m pip install -qq --disable-pip-version-check zarr==3.1.6 numcodecs==0.16.6
 	@touch $@
 
-# Its torchvision is of an earlier torch: later ones have no video reader, which LeRobot needs next to torchcodec.
 .build/lerobot.stamp:
 	@echo "installing LeRobot into .build/lerobot, to be measured beside"
 	$(PYTHON) -m venv .build/lerobot
 	$(LEROBOT) -m pip install -qq --disable-pip-version-check $(TORCH)
-	$(LEROBOT) -m pip install -qq --disable-pip-version-check --no-deps lerobot==0.4.4 torchvision==0.25.0 torchcodec==0.13.0
-	$(LEROBOT) -m pip install -qq --disable-pip-version-check datasets==4.1.1 'huggingface_hub<0.36' 'av<16' draccus==0.10.0 \
-		jsonlines einops numpy==2.2.6 pillow 'setuptools<81'
+	$(LEROBOT) -m pip install -qq --disable-pip-version-check --no-deps --ignore-requires-python \
+		lerobot==0.6.1 torchvision==0.28.0 torchcodec==0.13.0
+	$(LEROBOT) -m pip install -qq --disable-pip-version-check datasets==4.8.5 'huggingface_hub>=1.6,<2' 'av<16' \
+		'draccus<0.12' jsonlines einops numpy==2.2.6 'pandas<3' 'pillow<13' pyarrow 'setuptools<82' 'packaging<26' \
+		safetensors termcolor gymnasium opencv-python-headless deepdiff pytest
+	$(LEROBOT) benchmarks/lerobot_for_python_311.py
 	@touch $@
 
 clean: ## remove the environment and everything built

@@ -34,6 +34,9 @@ settings.load_profile("penstock")
 # small transformer takes 4 s of CPU time with one thread, 11 s with two and 67 s with four on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# A name such as `runs/day-1` that is no path may be a dataset of Hugging Face, which no test asks for it.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 # One process makes hundreds of caches and servers, with a few descriptors each: more than the usual limit of 1,024.
 FILES = 16_384
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

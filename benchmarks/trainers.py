@@ -162,7 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--batches", type=int, default=200)
-    parser.add_argument("--workers", type=int, default=2, help="worker processes of each DataLoader")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes of the DataLoader that is replaced")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -177,14 +177,14 @@ def main() -> None:
     normalize = penstock.normalize(penstock.statistics(data, ["observations"]), ["observations"])
     samples = data.windows(LENGTH).shuffle(seed=0).map(normalize)
     before = Windows(observations, actions, lengths)
-    print(f"{options.workers} worker processes a DataLoader, {len(samples)} windows, batches of {BATCH}")
+    print(f"before: {options.workers} worker processes; {len(samples)} windows, batches of {BATCH}")
     print("| program | before, ms a batch | after | before / after |\n|---|---|---|---|")
     for name, (program, needs_data_loader) in PROGRAMS.items():
         times: tuple[list[float], list[float]] = ([], [])
         for _ in range(options.repeats):
             usual = DataLoader(before, BATCH, shuffle=True, num_workers=options.workers)
             ours: Any = samples.loader(BATCH, output="torch")
-            ours = ours.data_loader(num_workers=options.workers) if needs_data_loader else ours
+            ours = ours.data_loader() if needs_data_loader else ours
             for found, batches in zip(times, (usual, ours), strict=True):
                 found.append(waiting(program, batches, options.batches))
         first, second = (min(found) for found in times)

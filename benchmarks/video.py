@@ -19,7 +19,7 @@ cameras, with a thread for each core: no loader that decodes each batch by itsel
 
 Third table, with `--cpu` alone: CPU time of one frame of the same batches, loaded on one core. *Decoding* is libdav1d
 on the packets that the wanted frames need, each once, without converting them: the part that no loader without a cache
-can save. The peer needs `lerobot==0.4.4`, `torchvision<0.26` (which has the PyAV reader) and, for torchcodec, an FFmpeg
+can save. The peer needs `lerobot==0.6.1` (`make .build/lerobot.stamp`) and, for torchcodec, an FFmpeg
 that it finds.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-WEIGHTS = {"howto": 4.0, "start": 3.0, "concepts": 2.0, "formats": 2.0, "reference": 0.5}
+WEIGHTS = {"howto": 6.0, "start": 4.0, "concepts": 3.0, "formats": 2.0, "reference": 0.2}
 LOW = ("architecture", "benchmarks", "decisions", "licences", "index", "reference", "design")  # by file
 
 

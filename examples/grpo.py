@@ -49,15 +49,28 @@ def tool(prompt: list[int]) -> int:
 
 
 def reward(prompt: list[int], tokens: list[int]) -> float:
-    """Share of places with the right token; the end counts as one. A call of the tool and its answer do not count."""
-    wanted = [tool(prompt), END] if prompt[-1] == SUM else [*sorted(prompt[:-1]), END]
-    said = tokens[2:] if tokens[:1] == [CALL] else tokens
-    return float(np.mean([i < len(said) and said[i] == token for i, token in enumerate(wanted)]))
+    """Share of places with the right token; the end counts as one, of a sum after the right digit alone.
+
+    For a sum, a call of the tool and its answer take no place.
+    """
+    if prompt[-1] == SORT:
+        wanted, said = [*sorted(prompt[:-1]), END], tokens
+    else:
+        wanted, said = [tool(prompt), END], tokens[2:] if tokens[:1] == [CALL] else tokens
+    right = [i < len(said) and said[i] == token for i, token in enumerate(wanted)]
+    return float(np.mean(right if prompt[-1] == SORT else np.cumprod(right)))
 
 
-def sample(policy: Policy, recorder: penstock.replay.CompletionRecorder, version: int, steps: int) -> list[float]:
-    """Continue all pending completions by some tokens. Returns the rewards of the finished ones."""
-    rewards: list[float] = []
+def called(prompt: list[int], tokens: list[int]) -> bool:
+    """Whether a completion asks the tool, repeats its answer, and ends."""
+    return tokens == [CALL, tool(prompt), tool(prompt), END]
+
+
+def sample(
+    policy: Policy, recorder: penstock.replay.CompletionRecorder, version: int, steps: int
+) -> list[tuple[list[int], list[int]]]:
+    """Continue all pending completions by some tokens. Returns the prompts and the tokens of the finished ones."""
+    finished: list[tuple[list[int], list[int]]] = []
     for _ in range(steps):
         pending = recorder.pending
         if not pending:
@@ -75,14 +88,14 @@ def sample(policy: Policy, recorder: penstock.replay.CompletionRecorder, version
         for one, token, score in zip(
             pending, chosen[:, 0].tolist(), scores.gather(1, chosen)[:, 0].tolist(), strict=True
         ):
-            called = token == CALL and one.prompt[-1] == SUM and not one.tokens
-            recorder.extend(one.key, [token], [score], version, reward=CALLED if called else 0.0)
+            asks = token == CALL and one.prompt[-1] == SUM and not one.tokens
+            recorder.extend(one.key, [token], [score], version, reward=CALLED if asks else 0.0)
             if token == CALL:
                 recorder.extend(one.key, [tool(one.prompt)], sampled=False)
             if token == END or len(one.tokens) >= DIGITS + 2:
-                rewards.append(reward(one.prompt, one.tokens))
-                recorder.finish(one.key, rewards[-1], truncated=token != END)
-    return rewards
+                finished.append((one.prompt, one.tokens))
+                recorder.finish(one.key, reward(one.prompt, one.tokens), truncated=token != END)
+    return finished
 
 
 def loss_of(policy: Policy, batch: penstock.Columns) -> torch.Tensor:
@@ -99,8 +112,11 @@ def loss_of(policy: Policy, batch: penstock.Columns) -> torch.Tensor:
     return -gain[learns].mean()
 
 
-def train(updates: int, seed: int = 0) -> tuple[list[float], penstock.Replay]:
-    """Train, and return the mean reward of the completions that ended before each update."""
+def train(updates: int, seed: int = 0) -> tuple[list[tuple[float, float, float]], penstock.Replay]:
+    """Train, and return figures of the completions that ended before each update.
+
+    They are the mean reward, the share of sums that ask the tool, and the share that also repeat its answer and end.
+    """
     torch.manual_seed(seed)
     rng, policy = np.random.default_rng(seed), Policy()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
@@ -109,14 +125,14 @@ def train(updates: int, seed: int = 0) -> tuple[list[float], penstock.Replay]:
         None, 100_000, samples=penstock.replay.Completions(ROW, pack=True), sampler=sampler, seed=seed
     )
     recorder = penstock.replay.CompletionRecorder(replay, GROUP, seed=seed)
-    curve: list[float] = []
-    rewards: list[float] = []
+    curve: list[tuple[float, float, float]] = []
+    finished: list[tuple[list[int], list[int]]] = []
     while len(curve) < updates:
         while len(recorder) < PROMPTS:
             task = int(rng.integers(2))
             digits = rng.integers(0, 10, rng.integers(2, DIGITS + 1)).tolist()
             recorder.add_prompt([*digits, (SORT, SUM)[task]], task=task)
-        rewards += sample(policy, recorder, len(curve), steps=4)
+        finished += sample(policy, recorder, len(curve), steps=4)
         if not replay.refresh().may_sample(GROUP * PROMPTS // 2):
             continue
         loss = loss_of(policy, replay.sample(max_tokens=64 * ROW))
@@ -124,7 +140,10 @@ def train(updates: int, seed: int = 0) -> tuple[list[float], penstock.Replay]:
         loss.backward()
         nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         optimizer.step()
-        curve.append(float(np.mean(rewards[-512:])))
+        last = finished[-512:]
+        sums = [(tokens[0] == CALL, called(prompt, tokens)) for prompt, tokens in last if prompt[-1] == SUM]
+        asked, right = np.mean(sums, axis=0).tolist()
+        curve.append((float(np.mean([reward(*each) for each in last])), asked, right))
         replay.set_policy_version(len(curve))
     return curve, replay
 
@@ -135,13 +154,17 @@ def main() -> None:
     out = parser.parse_args().out
     curve, replay = train(updates=300)
     dropped = replay.refresh().dropped
-    print(f"mean reward {curve[0]:.2f} before, {curve[-1]:.2f} after {len(curve)} updates; dropped {dropped}")
+    names = ("mean reward", "sums that ask the tool", "sums with its answer")
+    for name, before, after in zip(names, curve[0], curve[-1], strict=True):
+        print(f"{name}: {before:.2f} before, {after:.2f} after {len(curve)} updates")
+    print(f"{dropped} completions were too old")
     if out:
         import matplotlib.pyplot as plt
 
         figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
-        axes.plot(curve)
-        axes.set(xlabel="update", ylabel="mean reward", ylim=(0, 1))
+        axes.plot(curve, label=names)
+        axes.set(xlabel="update", ylim=(0, 1))
+        axes.legend()
         figure.savefig(out)
 
 

@@ -31,6 +31,7 @@ DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "penstock_chess": ("penstock", "penstock_live"),
     "penstock_driving": ("penstock", "penstock_studio"),  # colours of its command `view`, an extra
     "penstock_imitation": ("penstock",),
+    "penstock_logs": ("penstock",),
     "penstock_mirrors": ("penstock",),
     "penstock_studio": ("penstock", "penstock_live"),
     "penstock_cluster": ("penstock",),

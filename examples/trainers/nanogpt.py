@@ -30,14 +30,14 @@ def train(max_iters: int = 12, checkpoint: Path | None = None, stop: int | None 
     if ddp:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = tokens().loader(BATCH, drop_last=True, output=pairs)  # penstock: and not a memmap for each batch
+    loader = tokens().repeat().loader(BATCH, output=pairs)  # penstock: without end, and not a memmap for each batch
     iter_num, seen = 0, list[list[int]]()
     if checkpoint and checkpoint.exists():
         saved = torch.load(checkpoint)
         raw_model.load_state_dict(saved["model"])
         loader.load_state_dict(saved["loader"])  # penstock
         iter_num = saved["iter_num"]
-    batches = (batch for _ in iter(int, 1) for batch in loader)  # penstock: one epoch after another
+    batches = iter(loader)  # penstock
 
     def get_batch() -> tuple[torch.Tensor, torch.Tensor]:
         x, y = next(batches)  # penstock

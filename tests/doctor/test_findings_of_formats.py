@@ -20,8 +20,8 @@ import pytest
 import penstock
 from penstock.core.spaces import Box
 from penstock.doctor.examine import leaks
-from penstock.errors import DamageWarning, SpecError
-from penstock.formats.base.account import UnfinishedWork
+from penstock.errors import DamageWarning, FormatError, SpecError
+from penstock.formats.base.account import Account, UnfinishedWork, unused_files
 from penstock.formats.base.findings import finding_kinds
 from penstock.formats.base.format import available
 from penstock.formats.memory import MemorySource
@@ -158,7 +158,21 @@ def test_what_is_planted_into_a_format_is_found_as_the_page_says(format: str, tm
 def test_the_page_lists_every_kind_of_finding_and_every_format() -> None:
     page = {name: available().keys() & formats for name, formats in PAGE.items()}
     assert [name for name in PAGE if page[name] or not PAGE[name]] == list(finding_kinds())
-    assert [name for name, formats in PAGE.items() if not formats] == ["skipped"]  # needs an option of `open`
-    assert {name for formats in page.values() for name in formats} == NAMES.keys()
+    elsewhere = ["skipped", "filler", "caution"]  # an option of `open`; layouts that mappings read
+    assert [name for name, formats in PAGE.items() if not formats] == elsewhere
+    sets = {"argoverse2", "nuplan", "py123d", "waymo"}  # read-only: `tests/sets` of penstock-driving plants into them
+    assert {name for formats in page.values() for name in formats} - sets == NAMES.keys()
     others = {"native", "mapping"}  # read by the classes of `demos`; files of other formats by a mapping
-    assert available().keys() - others == NAMES.keys()
+    assert available().keys() - others - sets == NAMES.keys()
+
+
+@pytest.mark.parametrize("part", ["left_out", "used", "ends"])
+@pytest.mark.parametrize("value", [None, 3, "text", [3], {"a": 1}])
+def test_an_account_of_other_types_is_refused(part: str, value: object) -> None:
+    entries = Account(tuple(unused_files(["notes.txt"], "a dataset")), {"a": "b"}).to_json()
+    assert Account.from_json(entries).to_json() == entries
+    if (part, type(value)) not in {("used", dict), ("ends", str)}:
+        with pytest.raises(FormatError, match="expected an account, got"):
+            Account.from_json(entries | {part: value})
+    with pytest.raises(FormatError, match="expected an account, got"):
+        Account.from_json({name: each for name, each in entries.items() if name != part})

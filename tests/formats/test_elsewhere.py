@@ -24,6 +24,10 @@ DATA = {
     "dm_control": (NATIVE / "dm_control" / "reacher-easy-synth.pkl.gz", "penstock-imitation"),
     "magical": (NATIVE / "magical" / "move-to-region", "penstock-imitation"),
     "minerl": (NATIVE / "minecraft" / "MineRLNavigateVectorObf-v0", "penstock-imitation"),
+    "scenarios in Parquet": (GOLDEN / "driving" / "argoverse2", "penstock-driving"),
+    "scenarios in TFRecord": (GOLDEN / "driving" / "waymo", "penstock-driving"),
+    "a database": (GOLDEN / "driving" / "nuplan", "penstock-driving"),
+    "a log in Arrow": (next((GOLDEN / "driving" / "py123d").rglob("sync.arrow")).parent, "penstock-driving"),
     "procgen": (NATIVE / "procgen" / "demo_coinrun.pickle", "penstock-imitation"),
 }
 CORE = {name: entry for name, entry in available().items() if name not in DISTRIBUTIONS}

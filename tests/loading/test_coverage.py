@@ -39,7 +39,11 @@ CASES: dict[str, tuple[Callable[[], MapDataset], dict[str, int]]] = {
     "chosen": (lambda: episodes()[[0, 4]].steps().shuffle(2), {"episode not chosen": 10}),
     "excluded": (lambda: cut_out().steps(), {"excluded span": 3}),
     "filter": (lambda: episodes().steps().filter("x >= 5"), {"left out by filter": 5}),
-    "weights": (lambda: episodes().steps().weighted(np.arange(20) % 2), {"not drawn by weight in this epoch": 10}),
+    "weights": (lambda: episodes().steps().weighted(np.arange(20) % 2), {"weight 0": 10}),
+    "few draws": (
+        lambda: episodes().steps().weighted(np.minimum(np.arange(20) % 4, 1), epoch_length=6).shuffle(3),
+        {"not drawn by weight in this epoch": 9, "weight 0": 5},
+    ),
     "shard": (lambda: episodes().steps().shuffle(1).shard(0, 4), {"in another shard": 15}),
     "epoch": (
         lambda: episodes().steps().shuffle(1).with_epoch_length(8),
@@ -64,7 +68,7 @@ CASES: dict[str, tuple[Callable[[], MapDataset], dict[str, int]]] = {
     ),
     "no share": (
         lambda: penstock.mix({"a": episodes().steps(), "b": episodes().steps()}, [1, 0]),
-        {"not reached by the mix in this epoch": 20},
+        {"weight 0": 20},
     ),
 }
 

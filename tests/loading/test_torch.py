@@ -115,6 +115,41 @@ def test_staging_buffers_are_used_again_and_copies_are_not(slots):
         assert all(torch.equal(copy[name], batch[name]) and copy[name].dtype == batch[name].dtype for name in batch)
 
 
+def test_a_buffer_waits_for_the_copy_that_was_made_of_it_and_for_no_other(monkeypatch):
+    """Copies of two batches go on while a third one is staged. Without a device, events and its memory stand in."""
+    log: list[tuple[str, int]] = []
+
+    class Event:
+        def __init__(self) -> None:
+            self.number = sum(word == "copied" for word, _ in log)
+
+        def record(self, _: object) -> None:
+            log.append(("copied", self.number))
+
+        def synchronize(self) -> None:
+            log.append(("awaited", self.number))
+
+    empty_like = torch.empty_like
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: device)
+    monkeypatch.setattr(torch, "empty_like", lambda tensor, **_: empty_like(tensor))
+    staging = Staging(torch.device("cuda"), pin=False)
+    for i in range(6):
+        assert staging.copied({"x": torch.full((3,), i)})["x"].tolist() == [i] * 3
+    copies = [("copied", i) for i in range(3)]
+    assert log == copies + [step for i in range(3) for step in (("awaited", i), ("copied", 3 + i))]
+
+
+def test_batches_keep_ticket_and_weight_where_a_data_loader_locks_their_pages(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
+    batch = next(iter(dataset().loader(64, output="torch", rank=1, world=3)))
+    locked = torch.utils.data._utils.pin_memory.pin_memory(batch)
+    assert type(locked) is type(batch)
+    assert (locked.ticket, locked.weight) == (batch.ticket, batch.weight)
+    assert torch.equal(locked["a"], batch["a"])
+    assert locked["a"].data_ptr() != batch["a"].data_ptr()
+
+
 def test_tensors_of_odd_arrays():
     backwards = np.arange(4.0)[::-1]
     batch = Batch({"x": backwards}, ticket=Ticket(0, 4, "0" * 8))

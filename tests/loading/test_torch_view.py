@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
+import threading
 from itertools import islice
 from typing import Any
 
@@ -107,6 +109,94 @@ def test_pages_are_locked_for_gpus_and_copies_are_begun_a_batch_ahead():
     own = samples().loader(64, output=lambda batch: begun.append(batch.ticket.position))
     for number, _ in enumerate(own, start=1):
         assert len(begun) == min(number + 1, 16)
+
+
+class Noted:
+    """A function of batches that notes which threads read which samples."""
+
+    def __init__(self) -> None:
+        self.direct: list[int] = []
+        self.ahead: list[int] = []
+
+    def __call__(self, batch: Any) -> Any:
+        here = threading.current_thread() is threading.main_thread()
+        (self.direct if here else self.ahead).extend(batch["a"].tolist())
+        return batch
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("skipped", [[], [(130, 131), (400, 555), (2100, 2190)]])
+def test_threads_read_ahead_for_a_trainer_that_splits_batches(world, split, skipped):
+    """As Accelerate does: each process takes whole batches in turn, or a part of each batch."""
+    own = loader(60)
+    for ranges in skipped:
+        own.skip(ranges)
+    for rank in range(world):
+        noted = Noted()
+        mine = samples().map(noted).loader(60, output="torch")
+        for ranges in skipped:
+            mine.skip(ranges)
+        view = mine.data_loader()
+        part = slice(60 * rank // world, 60 * (rank + 1) // world) if split else slice(None)
+        for number in range(3):
+            own.set_epoch(number)
+            view.sampler.set_epoch(number)
+            batches = list(view.batch_sampler)
+            batches = batches if split else batches[rank::world]
+            wanted = [batch["a"].tolist() for batch in own]
+            wanted = wanted if split else wanted[rank::world]
+            noted.direct.clear()
+            found = [view.dataset.__getitems__(batch[part]) for batch in batches if batch[part]]
+            assert [batch["a"].tolist() for batch in found] == [rows[part] for rows in wanted if rows[part]]
+            assert len(noted.direct) <= (60 if number else 180)
+            del found
+        assert noted.ahead
+
+
+def test_requests_that_cannot_be_guessed_are_read_when_they_come():
+    noted = Noted()
+    view = samples().map(noted).loader(64, output="torch").data_loader()
+    rng = np.random.default_rng(0)
+    at = 0
+    for _ in range(200):  # forwards, backwards, to other epochs, of other lengths
+        at = max(0, at + int(rng.choice([64, 64, 64, -64, 7, 900])))
+        wanted = np.arange(at, at + int(rng.choice([64, 64, 64, 3])))
+        if rng.random() < 0.1:
+            wanted = wanted[::-1]
+        assert view.dataset.__getitems__(wanted)["a"].tolist() == planned_samples(samples()).at(wanted)["a"].tolist()
+    assert noted.ahead
+    noted.ahead.clear()
+    alone = samples().map(noted).loader(64, output="torch", threads=0).data_loader()
+    assert rows(alone) == epoch(0)
+    assert not noted.ahead
+
+
+def test_an_error_of_a_sample_comes_with_its_batch_though_it_was_met_ahead():
+    def picky(batch: Any) -> Any:
+        if epoch(0)[300] in batch["a"]:
+            raise ValueError("this sample is broken")
+        return batch
+
+    batches = iter(samples().map(picky).loader(64, output="torch").data_loader())
+    assert rows(islice(batches, 4)) == epoch(0)[:256]
+    with pytest.raises(ValueError, match="this sample is broken"):
+        next(batches)
+
+
+def test_a_forked_process_reads_on_with_threads_of_its_own():
+    view = samples().loader(64, output="torch").data_loader()
+    batches = iter(view)
+    first = rows(islice(batches, 3))
+    with multiprocessing.get_context("fork").Pool(
+        1, initializer=globals().update, initargs=({"forked": batches},)
+    ) as pool:
+        assert pool.apply(_rest_of_forked) == epoch(0)[192:]
+    assert first + rows(batches) == epoch(0)
+
+
+def _rest_of_forked() -> list[int]:
+    return rows(globals()["forked"])
 
 
 def test_samples_may_be_taken_in_any_order():

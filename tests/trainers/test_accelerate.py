@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import DataLoaderConfiguration
 from toy import BATCH, Policy, samples
 
 from penstock.errors import PlanError, StateError
 from tests.trainers.orders import check_epochs, check_equal, global_order, joined
-from tests.trainers.ranks import on_ranks, on_two_ranks, trained
+from tests.trainers.ranks import on_ranks, trained
 
 N = len(samples())
 
@@ -22,36 +24,64 @@ N = len(samples())
 def test_one_process_trains_as_the_plain_loop_does() -> None:
     plain, order = trained("plain")
     for workers in (0, 2):
-        model, seen = trained("accelerated", workers=workers)
+        model, seen = trained("accelerated", num_workers=workers)
         assert seen == order
         check_equal(model, plain)
 
 
-@pytest.mark.parametrize("dispatch", [False, True])
-@pytest.mark.parametrize("split", [False, True])
-def test_each_way_to_split_has_each_sample_and_resumes_bit_for_bit(tmp_path: Path, dispatch: bool, split: bool) -> None:
+WAYS = list(itertools.product([None, False, True], [False, True]))
+
+
+def every_way(folder: Path, episodes: int) -> list[tuple[Any, Any, Any]]:
+    """Runs that were not stopped, stopped in the second epoch, and resumed, for each way to split batches."""
+    runs: list[tuple[Any, Any, Any]] = []
+    for dispatch, split in WAYS:
+        run = partial(trained, "accelerated", dispatch_batches=dispatch, split_batches=split, episodes=episodes)
+        whole = run()
+        checkpoint = folder / f"{dispatch} {split}"
+        stopped = run(checkpoint=checkpoint, stop=len(whole[1]) // 2 + 3)
+        runs.append((whole, stopped, run(checkpoint=checkpoint)))
+    return runs
+
+
+@pytest.mark.parametrize("episodes", [21, 22])
+def test_each_way_to_split_has_each_sample_and_resumes_bit_for_bit(tmp_path: Path, episodes: int) -> None:
     """`even_batches` repeats samples from the start of an epoch at its end."""
-    options = {"dispatch_batches": dispatch, "split_batches": split}
-    whole = on_two_ranks("accelerated", **options)
-    steps = len(whole[0][1]) // 2
-    epochs = [global_order([seen[e * steps : (e + 1) * steps] for _, seen in whole]) for e in range(2)]
-    for epoch, wanted in zip(epochs, plain_epochs(), strict=True):
-        assert set(epoch) == set(range(N))
-        assert epoch[:96] == wanted[:96]  # the order of the dataset
-        assert len(epoch) - N < 2 * BATCH
-    assert epochs[0] != epochs[1]
-    if dispatch:  # Accelerate 1.15 skips batches of one process then, and completes the last batch with other samples
-        return
-    before = on_two_ranks("accelerated", checkpoint=tmp_path / "run", stop=steps + 3, **options)
-    after = on_two_ranks("accelerated", checkpoint=tmp_path / "run", **options)
-    for (model, seen), (_, first), (resumed, rest) in zip(whole, before, after, strict=True):
-        assert first + rest == seen
-        check_equal(model, resumed)
+    wanted = plain_epochs(episodes)
+    n = len(wanted[0])
+    for (dispatch, _), *ranks in zip(WAYS, *on_ranks(2, every_way, tmp_path, episodes), strict=True):
+        steps = len(ranks[0][0][1]) // 2
+        for e in range(2):
+            order = global_order([whole[1][e * steps : (e + 1) * steps] for whole, _, _ in ranks])
+            assert set(order) == set(range(n))
+            assert order[: n // BATCH * BATCH] == wanted[e][: n // BATCH * BATCH]  # the order of the dataset
+            assert len(order) - n < 2 * BATCH
+        for (model, seen), (_, first), (resumed, rest) in ranks:
+            if dispatch and n % 2:  # the last batch is completed with a sample of the first batch after skipping
+                assert (first + rest)[:-1] == seen[:-1]
+                assert (first + rest)[-1][:-1] == seen[-1][:-1]
+            else:
+                assert first + rest == seen
+                check_equal(model, resumed)
 
 
-def plain_epochs() -> list[list[int]]:
-    order = joined(trained("plain")[1])
-    return [order[:N], order[N:]]
+def restarted(kept: bool, workers: int) -> list[list[list[int]]]:
+    """Three epochs of a prepared loader whose worker processes are started for each, or kept."""
+    loader = samples().loader(BATCH, output="torch", rank=0, world=1)
+    prepared = Accelerator(cpu=True).prepare(loader.data_loader(num_workers=workers, persistent_workers=kept))
+    return [[batch["id"].tolist() for batch in prepared] for _ in range(3)]
+
+
+def test_worker_processes_that_restart_on_two_ranks_change_nothing() -> None:
+    wanted = on_ranks(2, restarted, False, 0)
+    assert len({str(epoch) for epoch in wanted[0]}) == 3
+    for kept in (False, True):
+        assert on_ranks(2, restarted, kept, 2) == wanted
+
+
+def plain_epochs(episodes: int) -> list[list[int]]:
+    loader = samples(episodes).loader(BATCH)
+    return [[sample for batch in loader for sample in batch["id"].tolist()] for _ in range(2)]
 
 
 def once(use: str) -> Any:
@@ -93,25 +123,45 @@ def test_a_loader_is_saved_and_loaded_with_the_state(tmp_path: Path) -> None:
     assert seen == order[:17]
 
 
-@pytest.mark.parametrize("stop", [4, 21])
-def test_a_stateful_data_loader_is_saved_and_loaded_with_the_state(tmp_path: Path, stop: int) -> None:
-    """Accelerate 1.15 counts epochs from 0 in a new process, so the program says which one it is in."""
-    order = trained("plain")[1]
-    epoch = stop // 17
-    seen: list[list[int]] = []
-    for resumed in (False, True):
-        stateful = DataLoaderConfiguration(use_stateful_dataloader=True)
-        accelerator = Accelerator(cpu=True, dataloader_config=stateful)
-        loader = accelerator.prepare(samples().loader(BATCH, output="torch").data_loader(num_workers=1))
-        if resumed:
-            accelerator.load_state(str(tmp_path))
-            loader.set_epoch(epoch)
-        for batch in loader if resumed else (batch for _ in range(2) for batch in loader):
+def stateful(folder: Path, stop: int, workers: int) -> list[tuple[list[list[int]], list[list[int]]]]:
+    """Batches of a run that was not stopped, and of one that was resumed by the state of its loader alone."""
+    runs: list[tuple[list[list[int]], list[list[int]]]] = []
+    for dispatch, split in WAYS:
+        if dispatch and PartialState().num_processes > 1:
+            continue  # Accelerate 1.15 saves the states of all processes into one file, and only one of them has read
+        config = DataLoaderConfiguration(use_stateful_dataloader=True, dispatch_batches=dispatch, split_batches=split)
+
+        def prepared(config: Any = config) -> tuple[Accelerator, Any]:
+            accelerator = Accelerator(cpu=True, dataloader_config=config)
+            loader = samples(22).loader(BATCH, output="torch", rank=0, world=1).data_loader(num_workers=workers)
+            return accelerator, accelerator.prepare(loader)
+
+        _, loader = prepared()
+        whole = [batch["id"].tolist() for _ in range(2) for batch in loader]
+        epoch = stop // (len(whole) // 2)
+        accelerator, loader = prepared()
+        seen: list[list[int]] = []
+        for batch in (batch for _ in range(2) for batch in loader):
             seen.append(batch["id"].tolist())
-            if len(seen) == stop and not resumed:
-                accelerator.save_state(str(tmp_path))
+            if len(seen) == stop:
+                accelerator.save_state(str(folder / f"{dispatch} {split}"))
                 break
-    assert seen == order[: 17 * (epoch + 1)]
+        accelerator, loader = prepared()
+        accelerator.load_state(str(folder / f"{dispatch} {split}"))
+        loader.set_epoch(epoch)  # Accelerate 1.15 counts epochs from 0 in a new process
+        seen += [batch["id"].tolist() for _ in range(epoch, 2) for batch in loader]
+        runs.append((whole, seen))
+    return runs
+
+
+@pytest.mark.parametrize(("world", "stop", "workers"), [(1, 4, 1), (1, 21, 0), (2, 4, 0), (2, 13, 1)])
+def test_a_stateful_data_loader_is_saved_and_loaded_with_the_state(
+    tmp_path: Path, world: int, stop: int, workers: int
+) -> None:
+    for rank in on_ranks(world, stateful, tmp_path, stop, workers):
+        assert len(rank) == (len(WAYS) if world == 1 else 4)
+        for whole, seen in rank:
+            assert seen == whole
 
 
 def test_an_epoch_that_accelerate_counts_from_0_does_not_replace_a_loaded_one() -> None:

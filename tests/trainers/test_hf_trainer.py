@@ -24,9 +24,10 @@ def test_one_process_trains_as_the_plain_loop_does(tmp_path: Path) -> None:
     check_equal(model, plain)
 
 
-@pytest.mark.parametrize("steps", [5, 9, 13])  # 9 updates are an epoch of two processes
-def test_two_processes_have_each_sample_and_resume_bit_for_bit(tmp_path: Path, steps: int) -> None:
-    train = partial(on_two_ranks, "hf_trainer", tmp_path)
+@pytest.mark.parametrize(("steps", "accumulated"), [(5, 1), (9, 1), (13, 1), (3, 2), (7, 2)])
+def test_two_processes_have_each_sample_and_resume_bit_for_bit(tmp_path: Path, steps: int, accumulated: int) -> None:
+    """9 batches are an epoch of two processes, or 5 updates of 2 batches, of which the last has one."""
+    train = partial(on_two_ranks, "hf_trainer", tmp_path, gradient_accumulation_steps=accumulated)
     whole = train(save_steps=steps)
     order = global_order([seen for _, seen in whole])
     epochs = order[: len(order) // 2], order[len(order) // 2 :]
@@ -37,8 +38,9 @@ def test_two_processes_have_each_sample_and_resume_bit_for_bit(tmp_path: Path, s
         if checkpoint.name != f"checkpoint-{steps}":
             checkpoint.rename(tmp_path / f"later {checkpoint.name}")
     after = train(resume=True, save_strategy="no")
+    epoch, within = divmod(steps, -(-9 // accumulated))
     for (model, seen), (resumed, rest) in zip(whole, after, strict=True):
-        assert rest == seen[steps:]
+        assert rest == seen[9 * epoch + accumulated * within :]
         check_equal(model, resumed)
 
 

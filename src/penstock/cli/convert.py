@@ -196,6 +196,8 @@ def render(report: ConversionReport) -> RenderableType:
     said = SAID[report.status].format(at=report.resumed_at)
     counts = f"{counted(report.episodes, 'episode')}, {counted(report.steps, 'step')}, {size(report.bytes)} of columns"
     line = Text.assemble((f"{report.out} ({report.format}) ", "bold"), f"{said}: {counts}")
+    if report.revision is not None:
+        line = Group(line, Text(f"uploaded as revision {report.revision}"))
     if report.certificate is not None:
         kept = "all values are equal" if report.certificate.lossless else "what changed is in the certificate"
         line = Group(line, Text(f"compared with the source: {kept}; penstock certificate {quote(str(report.out))}"))

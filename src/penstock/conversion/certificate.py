@@ -32,6 +32,7 @@ from penstock.errors import FormatError
 from penstock.files import write_atomic
 from penstock.files.remote import read_text
 from penstock.formats.base.source import Source
+from penstock.locations.hub import beside
 from penstock.locations.location import Url, output_place
 from penstock.locations.mirror import mirror
 
@@ -168,7 +169,7 @@ class Certificate:
             FormatError: The file is no certificate.
         """
         place = output_place(target)
-        path = path_of(place) if isinstance(place, Path) else Url(place.full.rstrip("/") + SUFFIX)
+        path = path_of(place) if isinstance(place, Path) else Url(beside(place.full, SUFFIX))
         try:
             data: Any = json.loads(read_text(path if isinstance(path, Path) else mirror(path.full, storage_options)))
             if not is_dict(data) or data.get("certificate") != VERSION:

@@ -44,7 +44,7 @@ IN_PARTS = "penstock.jobs.in_parts:convert_in_parts"
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """Result of a conversion. Totals count the whole target."""
+    """Result of a conversion. Totals count the whole target; `revision` is the commit of a repository."""
 
     out: Path | str
     format: str
@@ -56,6 +56,7 @@ class ConversionReport:
     notes: tuple[Note, ...]
     certificate: Certificate | None = None
     left_out: tuple[int, ...] = ()
+    revision: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; of the certificate, whether the conversion was lossless."""
@@ -69,6 +70,7 @@ class ConversionReport:
             "resumed_at": self.resumed_at,
             "notes": [vars(note) for note in self.notes],
             "left_out": list(self.left_out),
+            **({} if self.revision is None else {"revision": self.revision}),
             "lossless": None if self.certificate is None else self.certificate.lossless,
         }
 
@@ -103,7 +105,8 @@ def convert(
     Args:
         source: What `penstock.open` opens, a `Source`, or an `EpisodeDataset`, whose chosen episodes are written in
             their order.
-        out: Path or URL of the new dataset. For a URL, the dataset is written to the user's cache and then uploaded.
+        out: Path or URL of the new dataset. For a URL, the dataset is written to the user's cache and then uploaded; to
+            `hf://datasets/OWNER/NAME`, in one commit of a repository, which is private if it is new.
         format: Format of the new dataset. The default is chosen by the ending of its name:
             `webdataset` for `.tar`, `.tgz`, `.tar.gz`, `.tar.zst` and `.tzst`, `zarr` for `.zarr`, otherwise `columns`.
         options: Options of the format's writer. The default is none.
@@ -121,7 +124,8 @@ def convert(
         on_episode: Called as `on_episode(episodes, steps, bytes)` with the totals after each episode. The default is
             None.
         on_verified: Called with the number of compared episodes after each. The default is None.
-        storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
+        storage_options: Options of the stores of URLs, as fsspec calls them. `private=False` makes a new repository of
+            Hugging Face public. The default is none.
         jobs: How many parts at a time, on processes of this machine, as for `penstock convert --jobs`; each opens the
             source itself. The default is None: one run in this process, or with `runner` its own default.
         runner: Where the parts run: `"processes"`, `"threads"`, `"ray"`, or a `Runner` of `penstock.jobs`, which has
@@ -151,6 +155,7 @@ def convert(
         ('converted', 2, 5, ())
     """
     place = output_place(out)
+    commits: list[str] = []
     target_options = dict(options or {})
     entry = format_to_write(out, format)
     target = entry.target(target_options)
@@ -174,7 +179,7 @@ def convert(
             check_lossless(job, require, certificate=certificate)
         path = place
         if isinstance(path, Url):  # in the user's cache, whose dataset is uploaded at the end
-            path = opened.enter_context(uploading(path, storage_options, overwrite=overwrite))
+            path = opened.enter_context(uploading(path, storage_options, overwrite=overwrite, on_commit=commits.append))
         check_apart(source, data.source, path)
         if overwrite:
             remove(path, entry, target)
@@ -186,7 +191,9 @@ def convert(
         remove_mark(path)
         if certificate:
             report = replace(report, certificate=_written(job, report.notes, path, entry, require, on_verified))
-    return replace(report, out=str(place)) if isinstance(place, Url) else report
+    if not isinstance(place, Url):
+        return report
+    return replace(report, out=str(place), revision=commits[0] if commits else None)
 
 
 def _episodes(

@@ -319,10 +319,13 @@ def of_dataset(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, A
 def of_episode(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, Any], list[Note]]:
     """The entries of one episode, and what is to be said about the others."""
     given = {key: value for key, value in metadata.items() if key not in _COUNTED}
+    stored = target.entries if target.restored is None else target.restored
+    others = [] if stored is None else sorted(given.keys() - stored)
+    left_out = [Note("left out", f"episode metadata/{key}", f"{target.name} has no place for it") for key in others]
     if target.restored is not None:
-        others = sorted(given.keys() - target.restored)
-        return {}, [Note("left out", f"episode metadata/{key}", f"{target.name} has no place for it") for key in others]
-    entries, notes = json_of(given, "episode metadata")
+        return {}, left_out
+    entries, notes = json_of({key: value for key, value in given.items() if key not in others}, "episode metadata")
+    notes += left_out
     if not target.minari:
         return entries, notes
     seed = entries.get("seed")

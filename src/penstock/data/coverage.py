@@ -10,7 +10,7 @@ plans an epoch for each other level, and 6 bytes for each row of the data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,7 @@ from penstock.plan.base import DerivedPlan, Plan, epoch_of, is_endless
 from penstock.plan.mixed import MixedPlan
 from penstock.plan.pack import PackedPlan
 from penstock.plan.sequences import SequencePlan
+from penstock.plan.weighted import WeightedPlan
 
 SAMPLES = 1 << 13  # planned by one call
 BINS = 152  # columns of the picture
@@ -39,6 +40,7 @@ NOT_CHOSEN = "episode not chosen"
 EXCLUDED = "excluded span"
 SHORT = "episode shorter than a sample"
 BETWEEN = "between or beside the samples of its episode"
+NO_WEIGHT = "weight 0"
 LACKING = "in a part without this column"
 
 
@@ -156,7 +158,7 @@ def coverage(
         raise PlanError(f"expected a column that samples are cut from, got goals, which are drawn: {column!r}")
     search = _Search(samples, view)
     for reason, ranges in levels:
-        search.mark(plan, view, ranges, reason, 0)
+        search.mark(plan, view, _blocks(ranges), reason, 0)
     search.descend(plan, view, plan.start(epoch), plan.start(epoch + 1), 0)
     return search.result(epoch)
 
@@ -175,21 +177,20 @@ class _Search:
         """Whether all rows are found."""
         return all(bool((known >= 0).all()) for known in self._known)
 
-    def mark(self, plan: Plan, view: int, ranges: Sequence[tuple[int, int]], reason: str, first: int) -> None:
+    def mark(self, plan: Plan, view: int, blocks: Iterable[IntArray], reason: str, first: int) -> None:
         """Find the rows of a plan at some positions. Its sources are numbered from `first` on."""
         if self.done:
             return
         edges: dict[int, Int32Array] = {}
-        for lo, hi in ranges:
-            for begin in range(lo, hi, SAMPLES):
-                selection = plan.resolve(np.arange(begin, min(begin + SAMPLES, hi)))[view]
-                real = selection if selection.real is None else selection.spans(selection.real)
-                for source, part in real.by_source():
-                    number = first + source
-                    edge = edges.setdefault(number, np.zeros(len(self._known[number]) + 1, np.int32))
-                    start = part.start - int(self._first[number][0])
-                    np.add.at(edge, start, 1)
-                    np.add.at(edge, start + part.length, -1)
+        for positions in blocks:
+            selection = plan.resolve(positions)[view]
+            real = selection if selection.real is None else selection.spans(selection.real)
+            for source, part in real.by_source():
+                number = first + source
+                edge = edges.setdefault(number, np.zeros(len(self._known[number]) + 1, np.int32))
+                start = part.start - int(self._first[number][0])
+                np.add.at(edge, start, 1)
+                np.add.at(edge, start + part.length, -1)
         for number, edge in edges.items():
             self._found(number, _inside(edge), reason)
 
@@ -205,9 +206,14 @@ class _Search:
                         self._found(source, np.ones(len(self._known[source]), np.bool_), LACKING)
                     continue
                 some = plan.below(number, lo, hi) if lo < hi else (0, 0)
-                self._next(part.plan, there, some, plan.loses, mine)
+                taken = any(shares[number] for _, shares in plan.course.stretches)
+                self._next(part.plan, there, some, plan.loses if taken else NO_WEIGHT, mine)
         elif isinstance(plan, PackedPlan):
             self._next(plan.upstream, view, plan.below(lo, hi) if lo < hi else (0, 0), plan.loses, first)
+        elif isinstance(plan, WeightedPlan):
+            drawn = plan.drawn
+            self.mark(plan.upstream, view, np.array_split(drawn, -(-len(drawn) // SAMPLES)), plan.loses, first)
+            self._next(plan.upstream, view, plan.span(lo, hi) if lo < hi else (0, 0), NO_WEIGHT, first)
         elif isinstance(plan, DerivedPlan):
             self._next(plan.upstream, view, plan.span(lo, hi) if lo < hi else (0, 0), plan.loses, first)
         elif isinstance(plan, AnchoredPlan | SequencePlan):
@@ -216,7 +222,7 @@ class _Search:
     def _next(self, plan: Plan, view: int, some: tuple[int, int], reason: str, first: int) -> None:
         lo, hi = _whole_epochs(plan, *some)
         if reason:
-            self.mark(plan, view, [(lo, hi)], reason, first)
+            self.mark(plan, view, _blocks([(lo, hi)]), reason, first)
         self.descend(plan, view, lo, hi, first)
 
     def _leaf(self, plan: AnchoredPlan | SequencePlan, view: int, first: int) -> None:
@@ -288,6 +294,13 @@ class _Search:
             "rows": rows,
             "reason": known[begin].astype(np.int64) - 1,
         }
+
+
+def _blocks(ranges: Sequence[tuple[int, int]]) -> Iterator[IntArray]:
+    """Yield the positions of ranges."""
+    for lo, hi in ranges:
+        for begin in range(lo, hi, SAMPLES):
+            yield np.arange(begin, min(begin + SAMPLES, hi))
 
 
 def _whole_epochs(plan: Plan, lo: int, hi: int) -> tuple[int, int]:

@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.damage import collected_damage, warn_damage
+from penstock.core.narrowing import is_path
+from penstock.data.hub_names import hub_datasets, open_on_hub
 from penstock.errors import DataError, FormatError, PenstockError, UnknownFormatError
 from penstock.files.listing import spread
 from penstock.formats.base.account import UnfinishedWork
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, available, folder_of, named, nothing_at, recognise
+from penstock.formats.base.signatures import is_narrower_table
 from penstock.formats.base.source import Source
 from penstock.formats.joined import JoinedSource
+from penstock.locations.hub import DATASETS, is_repository
 from penstock.locations.location import Location, LocationLike
 
 DEPTH = 4  # levels of folders that `datasets_in` looks into
@@ -154,13 +158,15 @@ def locate(
 ) -> LocatedData:
     """Return the datasets at a location, with the format of each.
 
-    Files that are shards of one dataset in their format are one dataset. Otherwise each place is a dataset.
+    Files that are shards of one dataset in their format are one dataset. Otherwise each place is a dataset. A text that
+    is no path here may be the name of a dataset on a hub (`hub_names`).
     """
     location = Location.of(given, storage_options)
     chosen = None if format is None else named(format)
-    resolved = location.resolve()
-    places = [_place(path, chosen) for _, path in resolved]
-    urls = [name if name != str(path) else None for name, path in resolved]
+    typed = _typed(given)
+    found = [_found(name, path, chosen, on_hubs=name in typed) for name, path in location.resolve()]
+    places = [(entry, path) for entry, _, path in found]
+    urls = [name if name != str(path) else None for _, name, path in found]
     if missing := [str(path) for entry, path in places if entry is None and not path.exists()]:
         if len(places) == 1:
             raise nothing_at(places[0][1], str(location))
@@ -173,9 +179,18 @@ def locate(
         if known.are_shards(paths):
             return LocatedData(location, (DatasetFiles(known, paths, urls[0]),))
     datasets = [
-        DatasetFiles(entry or _recognised(path), (path,), url) for (entry, path), url in zip(places, urls, strict=True)
+        DatasetFiles(entry or _recognised(path, hub=str(path) in typed), (path,), url)
+        for (entry, path), url in zip(places, urls, strict=True)
     ]
     return LocatedData(location, tuple(datasets))
+
+
+def _typed(given: LocationLike) -> set[str]:
+    """The names that were given as text: a `Path` is never the name of a dataset on a hub."""
+    if isinstance(given, Location):
+        return {given.text}
+    names = [given] if isinstance(given, str) or is_path(given) else given
+    return {name for name in names if isinstance(name, str)}
 
 
 def datasets_in(
@@ -233,12 +248,23 @@ def _format_of(files: Sequence[Path]) -> Format:
     return _recognised(files[0])
 
 
-def _recognised(path: Path) -> Format:
-    """The format of a dataset. The error of a folder that has datasets in it names some of them."""
+def _recognised(path: Path, *, hub: bool = False) -> Format:
+    """The format of a dataset. The error of a folder that has datasets in it names some of them; with `hub`, the error
+    of a folder that is named like a dataset of Hugging Face says that the folder is taken."""
+    try:
+        return _recognised_here(path)
+    except UnknownFormatError as error:
+        if not (hub and is_repository(str(path))):
+            raise
+        message = f"{error}. A folder here comes before the dataset of that name on Hugging Face, {DATASETS}{path}"
+        raise UnknownFormatError(message) from error
+
+
+def _recognised_here(path: Path) -> Format:
     try:
         return recognise(path)[0]
     except UnknownFormatError as error:
-        if not path.is_dir():
+        if not path.is_dir() or is_narrower_table(path):
             return recognise(path, advise=True)[0]
         first = islice(_entries(path, depth=2), LOOKED_AT)
         names = [str(below.relative_to(path)) for below, entry in first if isinstance(entry, Format)]
@@ -249,11 +275,17 @@ def _recognised(path: Path) -> Format:
         raise UnknownFormatError(f"{message}; {hint}", path=path) from error
 
 
-def _place(path: Path, chosen: Format | None) -> tuple[Format | None, Path]:
-    """Return the path itself, or of an id its path and format. The format is None where the content must tell it."""
+def _found(name: str, path: Path, chosen: Format | None, *, on_hubs: bool) -> tuple[Format | None, str, Path]:
+    """The format, name and path of a place; also of an id, which is looked up on this machine, and then on hubs.
+
+    The format is None where the content must tell it.
+    """
     if path.exists():
-        return chosen, path
-    for known in available().values() if chosen is None else [chosen]:
+        return chosen, name, path
+    formats = list(available().values()) if chosen is None else [chosen]
+    for known in formats:
         if (file := known.locate(os.fspath(path))) is not None:
-            return known, file
-    return chosen, path
+            return known, str(file), file
+    if on_hubs and (places := hub_datasets(name, formats)):
+        return chosen, *open_on_hub(name, places)
+    return chosen, name, path

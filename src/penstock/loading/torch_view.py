@@ -17,11 +17,13 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.boundary import loading_state
 from penstock.errors import PlanError, StateError, require
+from penstock.flow.limits import PrefetchLimits
 from penstock.loading.batch_source import State
 from penstock.loading.cursor import Cursor, CursorPlace, saved
 from penstock.loading.layout import Layout
 from penstock.loading.output import as_it_is
 from penstock.loading.position_source import EpochSlice, PositionSource
+from penstock.loading.readahead import ReadAhead
 from penstock.loading.ticket import Batch, Ticket
 
 if TYPE_CHECKING:
@@ -52,10 +54,20 @@ class PositionSampler(torch.utils.data.Sampler[int]):
 
 
 class PositionDataset(torch.utils.data.Dataset[Any]):
-    """Map-style dataset of samples by position, which counts on through all epochs. A batch is read in one call."""
+    """Map-style dataset of samples by position, which counts on through all epochs. A batch is read in one call.
 
-    def __init__(self, source: PositionSource, hand_over: Callable[[Batch], Any], sampler: PositionSampler) -> None:
+    Without worker processes, threads read ahead.
+    """
+
+    def __init__(
+        self,
+        source: PositionSource,
+        limits: PrefetchLimits,
+        hand_over: Callable[[Batch], Any],
+        sampler: PositionSampler,
+    ) -> None:
         self._source = source
+        self._ahead = ReadAhead(source, limits)
         self._hand_over = hand_over
         self.set_epoch = sampler.set_epoch  # Accelerate sets epochs here where it finds no sampler, after skipping
 
@@ -67,7 +79,9 @@ class PositionDataset(torch.utils.data.Dataset[Any]):
 
     def __getitems__(self, positions: Sequence[int]) -> Any:
         numbers = np.asarray(positions, np.int64)
-        return self._hand_over(Batch.of(self._source.dataset.at(numbers), self._ticket(numbers)))
+        in_worker = torch.utils.data.get_worker_info() is not None  # its batches are asked for ahead already
+        rows = self._source.dataset.at(numbers) if in_worker else self._ahead.batch(numbers)
+        return self._hand_over(Batch.of(rows, self._ticket(numbers)))
 
     def _ticket(self, positions: IntArray) -> Ticket | None:
         """The ticket of positions that follow one another. A batch that wraps around has none."""
@@ -168,7 +182,11 @@ def batch_sampler(cursor: Cursor, batch_size: int | None, drop_last: bool) -> to
 
 
 def data_loader(
-    cursor: Cursor, hand_over: Callable[[Batch], Any], kind: type[torch.utils.data.DataLoader[Any]] | None, options: Any
+    cursor: Cursor,
+    limits: PrefetchLimits,
+    hand_over: Callable[[Batch], Any],
+    kind: type[torch.utils.data.DataLoader[Any]] | None,
+    options: Any,
 ) -> torch.utils.data.DataLoader[Any]:
     """Return a `DataLoader` of PyTorch of the batches of a loader, with the place of its cursor."""
     if hand_over is as_it_is or isinstance(hand_over, Layout):
@@ -193,7 +211,7 @@ def data_loader(
         )
     sampler = PositionSampler(cursor, source.fingerprint)
     return (kind or torch.utils.data.DataLoader)(
-        PositionDataset(source, hand_over, sampler),
+        PositionDataset(source, limits, hand_over, sampler),
         batch_size=source.batch_size,
         sampler=sampler,
         drop_last=source.drop_last,

@@ -44,7 +44,7 @@ class FsspecStore(ObjectStore):
         if self._opened is None or self._opened[0] != os.getpid():
             fsspec: Any = require("fsspec", "remote")
             schemes = [scheme_of(part) for part in self._url.split("::")]
-            with self._translated(""):  # an archive is opened at once
+            with self.translated(""):  # an archive is opened at once
                 try:
                     system, root = fsspec.core.url_to_fs(self._url, **self._given())
                 except ImportError as error:
@@ -70,7 +70,7 @@ class FsspecStore(ObjectStore):
         return True
 
     @contextmanager
-    def _translated(self, name: str) -> Generator[None]:
+    def translated(self, name: str) -> Generator[None]:
         """Turn errors of fsspec and the libraries below it into ours; they may name URLs with credentials."""
         place = joined(self.url, name)
         try:
@@ -100,17 +100,24 @@ class FsspecStore(ObjectStore):
         system, root = self._system()
         return system, f"{root}/{name}" if name and root else name or root
 
+    def _name_of(self, path: str) -> str:
+        """The name of an object by its path in the file system."""
+        return _below(path, self._system()[1])
+
+    def _forget(self, system: Any) -> None:
+        """Drop what the file system keeps of earlier listings."""
+        system.invalidate_cache()
+
     @override
     def list(self, prefix: str = "", beginning: str = "") -> list[ObjectInfo]:
         system, place = self._place(prefix)
         selects = beginning and not _SELECTING.isdisjoint(_protocols(system))
-        with self._translated(prefix):
-            system.invalidate_cache()
+        with self.translated(prefix):
+            self._forget(system)
             entries: Any = system.find(place, detail=True, **({"prefix": beginning} if selects else {}))
             if not entries:
                 entries = {place: system.info(place)}
-            _, root = self._system()
-            infos = [_info_of(_below(path, root), entry) for path, entry in entries.items() if entry["type"] == "file"]
+            infos = [_info_of(self._name_of(path), entry) for path, entry in entries.items() if entry["type"] == "file"]
         if not infos:
             raise FileNotFoundError(f"nothing at {self.url}")
         return sorted(infos, key=lambda info: info.name)
@@ -118,8 +125,8 @@ class FsspecStore(ObjectStore):
     @override
     def stat(self, name: str) -> ObjectInfo:
         system, place = self._place(name)
-        with self._translated(name):
-            system.invalidate_cache()
+        with self.translated(name):
+            self._forget(system)
             entry = system.info(place)
         if entry["type"] != "file":
             raise FileNotFoundError(f"no object at {joined(self.url, name)}")
@@ -128,13 +135,13 @@ class FsspecStore(ObjectStore):
     @override
     def read(self, name: str, ranges: Sequence[tuple[int, int]], version: str = "") -> list[bytes]:
         system, place = self._place(name)
-        with self._translated(name):
+        with self.translated(name):
             return [bytes(system.cat_file(place, start=begin, end=end)) for begin, end in ranges]
 
     @override
     def put(self, name: str, path: Path) -> None:
         system, place = self._place(name)
-        with self._translated(name):
+        with self.translated(name):
             try:
                 self._upload(system, os.fspath(path), place)
             except FileNotFoundError:  # of stores with real folders; no bucket is made
@@ -149,7 +156,7 @@ class FsspecStore(ObjectStore):
     @override
     def delete(self, name: str) -> None:
         system, place = self._place(name)
-        with self._translated(name):
+        with self.translated(name):
             system.rm_file(place)
 
 

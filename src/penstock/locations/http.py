@@ -33,7 +33,7 @@ from penstock.locations.objects import PIECE, NoRangesError, ObjectInfo, ObjectS
 
 REDIRECTS = 5
 IDLE = 64  # open connections to one host that wait for a request
-_PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses that another try may not give
+PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses that another try may not give
 _PAGE = 64 << 20  # bytes of a page of links
 _TEXT = 1 << 16  # bytes that are read of any answer, such as the text of an error
 _PACKED = (".gz", ".tgz")  # servers call the bytes of such files encoded, and send them as they are
@@ -200,14 +200,14 @@ def _checked(answer: _Answer, place: str) -> _Answer:
         raise FileNotFoundError(f"nothing at {place}")
     if status in (401, 403):
         raise RemoteError(f"{place} refuses access (status {status}); give credentials with the option headers")
-    if status in _PASSING:
-        raise TransientError(f"{place} answers with status {status}", _seconds(answer.headers.get("retry-after", "")))
+    if status in PASSING:
+        raise TransientError(f"{place} answers with status {status}", seconds_of(answer.headers.get("retry-after", "")))
     if status >= 300:
         raise RemoteError(f"{place} answers with status {status}")
     return answer
 
 
-def _seconds(text: str) -> float:
+def seconds_of(text: str) -> float:
     """The seconds of a header `Retry-After`, which has a number or a time; 0 for anything else."""
     if text.isdecimal():
         return float(text[:9])

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import has_magic
@@ -23,17 +24,20 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from penstock.core.narrowing import is_listed, is_path
-from penstock.errors import ArgumentError, DataError, RemoteError
+from penstock.errors import ArgumentError, DataError, MissingExtraError, RemoteError, RemoteWarning
 from penstock.flow import map_on_threads
+from penstock.locations.hub import DATASETS, NotAskedError, downloaded
 from penstock.locations.mirror import mirror
 from penstock.locations.objects import shown
 from penstock.locations.patterns import expand_braces, local_glob, url_glob
+from penstock.locations.stores import object_store
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?=//|:)")
 _LOST_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/(?!/)")
 MARKER = "penstock-upload.json"
 """Object at a URL while a dataset is uploaded; see `penstock.locations.upload`."""
 
+_THREADS = "penstock-locate"
 _AT_ONCE = 16  # URLs that are listed at a time
 _SHOWN = 3  # names of a list that are shown in messages
 
@@ -94,30 +98,47 @@ class Location:
         """
         if not any(isinstance(place, Url) for place in self.places):
             return tuple((str(place), Path(str(place))) for place in self.places)
-        matches = map_on_threads(self._matches, self.places, _AT_ONCE, name="penstock-locate")
+        commits: dict[str, str] = {}  # so that all files of a repository are of one commit
+        matches = map_on_threads(lambda place: self._matches(place, commits), self.places, _AT_ONCE, name=_THREADS)
         places_of_all = [place for places in matches for place in places]
-        paths = map_on_threads(self._local, places_of_all, _AT_ONCE, name="penstock-locate")
+        paths = map_on_threads(lambda place: self._local(place, commits), places_of_all, _AT_ONCE, name=_THREADS)
         return tuple(zip(map(str, places_of_all), paths, strict=True))
 
-    def _matches(self, place: Place) -> list[Place]:
+    def _matches(self, place: Place, commits: dict[str, str]) -> list[Place]:
         if isinstance(place, Path):
             return [place]
-        return [Url(url) for url in url_glob(place.full, self.storage_options)]
+        return [Url(url) for url in url_glob(place.full, self.storage_options, commits)]
 
-    def _local(self, place: Place) -> Path:
+    def _local(self, place: Place, commits: dict[str, str]) -> Path:
         if isinstance(place, Path):
             return place
+        path = self._downloaded(place, commits) or self._mirrored(place, commits)
+        if (path / MARKER).exists():
+            raise RemoteError(f"expected a complete dataset at {place}, got an upload that was not finished; repeat it")
+        return path
+
+    def _mirrored(self, place: Url, commits: dict[str, str]) -> Path:
         try:
-            path = mirror(place.full, self.storage_options)
+            return mirror(place.full, self.storage_options, commits)
         except FileNotFoundError:
             folder, colon, split = place.full.rpartition(":")
             if not colon or "/" in split:
                 raise
-            path = mirror(folder, self.storage_options)
+            path = mirror(folder, self.storage_options, commits)
             return path.with_name(f"{path.name}:{split}")
-        if (path / MARKER).exists():
-            raise RemoteError(f"expected a complete dataset at {place}, got an upload that was not finished; repeat it")
-        return path
+
+    def _downloaded(self, place: Url, commits: dict[str, str]) -> Path | None:
+        """The copy that the Hub's client downloaded of the commit at a URL; an earlier one if no answer comes."""
+        if not place.full.startswith(DATASETS) or (earlier := downloaded(place.full, whole=False)) is None:
+            return None
+        try:
+            return downloaded(object_store(place.full, self.storage_options, commits).pinned)
+        except (RemoteError, MissingExtraError) as error:
+            lacking = "" if downloaded(place.full) == earlier else ", which may lack files"
+            if lacking or not isinstance(error, NotAskedError):
+                message = f"{place}: opened what was downloaded to {earlier}{lacking}: {error}"
+                warnings.warn(RemoteWarning(message), stacklevel=2)
+            return earlier
 
 
 LocationLike: TypeAlias = "str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Location"

@@ -57,11 +57,11 @@ _SIGNATURE = re.compile(
 _DEPTH = 3  # folders from the root of the cache to a mirror: trees, URL, state
 
 
-def mirror(url: str, options: Mapping[str, Any] | None = None) -> Path:
-    """Return a local path that stands for the object or folder at a URL."""
+def mirror(url: str, options: Mapping[str, Any] | None = None, commits: dict[str, str] | None = None) -> Path:
+    """Return a local path that stands for the object or folder at a URL. `commits` are as of `object_store`."""
     set_remote_files(MIRRORS)
     set_place_names(with_urls)
-    store = object_store(url, options)
+    store = object_store(url, options, commits)
     listed = store.list()
     if not listed:
         raise FileNotFoundError(f"nothing at {store.url}")
@@ -69,7 +69,8 @@ def mirror(url: str, options: Mapping[str, Any] | None = None) -> Path:
     name = _last_part(url)
     place = [store.url, _plain_query(url)]
     objects = {_local_name(name, info): (info, _key(place, info)) for info in listed}
-    folder = cache.root / "trees" / _digest(url) / _digest([key for _, key in objects.values()])
+    state = [store.pinned, *(key for _, key in objects.values())]
+    folder = cache.root / "trees" / _digest(url) / _digest(state)
     with saying_no_room(cache.root):
         MIRRORS.add(folder, store, objects)
     return folder / name
@@ -132,7 +133,7 @@ class Mirrors(RemoteFiles):
             link_file(cache.data_of(key, info.size), target)
         if not (folder / MANIFEST).exists():
             listed = [[name, info.name, info.size, info.version, key] for name, (info, key) in objects.items()]
-            write_atomic(folder / MANIFEST, json.dumps({"url": store.url, "objects": listed}).encode())
+            write_atomic(folder / MANIFEST, json.dumps({"url": store.pinned, "objects": listed}).encode())
         _remove_others(folder)
         with self._lock:
             self._mirrors[str(folder)] = Mirror(cache, store, objects)

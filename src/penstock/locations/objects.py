@@ -46,6 +46,11 @@ class ObjectStore(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
+    @property
+    def pinned(self) -> str:
+        """The URL, without credentials, from which another process reads the same bytes."""
+        return self.url
+
     @abstractmethod
     def list(self, prefix: str = "", beginning: str = "") -> list[ObjectInfo]:
         """Return all objects below a folder, sorted by name; one with an empty name if the URL is an object."""

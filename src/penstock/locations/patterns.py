@@ -85,13 +85,13 @@ def local_glob(pattern: str) -> list[Path]:
     return [Path(name) for name in matches]
 
 
-def url_glob(url: str, options: Mapping[str, Any] | None = None) -> list[str]:
-    """Return the URLs of the objects and folders that match a glob, in natural order."""
+def url_glob(url: str, options: Mapping[str, Any] | None = None, commits: dict[str, str] | None = None) -> list[str]:
+    """Return the URLs of the objects and folders that match a glob, in natural order. See `object_store`."""
     glob_parts = _url_glob(url)
     if glob_parts is None:
         return [url]
     before, base, pattern, after = glob_parts
-    store = object_store(before + base + after, options)
+    store = object_store(before + base + after, options, commits)
     names: set[str] = set()
     try:
         beginning = re.split(r"[*?\[]", pattern[0])[0]

@@ -40,6 +40,11 @@ class ProvenStore(ObjectStore):
     def __reduce__(self) -> tuple[Any, ...]:
         return ProvenStore, (self.transport, self.retry)
 
+    @property
+    @override
+    def pinned(self) -> str:
+        return self._repeat("", lambda: self.transport.pinned)
+
     @override
     def list(self, prefix: str = "", beginning: str = "") -> list[ObjectInfo]:
         listed = self._repeat(prefix, lambda: [self._sized(info) for info in self.transport.list(prefix, beginning)])

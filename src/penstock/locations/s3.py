@@ -88,7 +88,7 @@ class S3Store(FsspecStore):
         until, store = self._signed.get(name, (0.0, None))
         if store is None or until < time.monotonic():
             system, place = self._place(name)
-            with self._translated(name):
+            with self.translated(name):
                 signed = str(system.sign(place, expiration=VALID))
             store = HttpStore(signed, timeout=self._timeout)
             store.url = joined(self.url, name)

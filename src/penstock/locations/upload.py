@@ -8,6 +8,7 @@ The dataset is written whole to a folder in the user's cache, then uploaded in t
 
 A killed upload leaves the marker. The next call with the same data uploads what is missing; files of the size in the
 marker are complete, because stores replace whole objects. A single file is one object, and needs no marker.
+Repositories of Hugging Face have commits instead (`hub_upload`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,32 +28,42 @@ from penstock.errors import FormatError, StateError
 from penstock.files import locked, write_atomic
 from penstock.files.user_cache import user_cache
 from penstock.flow import map_on_threads
+from penstock.locations.hub import DATASETS, beside
+from penstock.locations.hub_upload import HubUpload, files_below
 from penstock.locations.location import MARKER, Url
-from penstock.locations.objects import ObjectStore
 from penstock.locations.stores import object_store
 
 LAST = ("metadata.json", "dataset_info.json", "info.json", ".zmetadata", ".zgroup", "zarr.json", "spec.json")
-_LOCAL = (".lock", ".penstock")  # ends of the names of hidden files that writers lock or leave
 AT_ONCE = 8  # files that are uploaded at a time
 
 
 @contextmanager
-def uploading(url: Url, options: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> Generator[Path]:
+def uploading(
+    url: Url,
+    options: Mapping[str, Any] | None = None,
+    *,
+    overwrite: bool = False,
+    on_commit: Callable[[str], object] | None = None,
+) -> Generator[Path]:
     """Give a local path to write a dataset to, and upload it to a URL when the block ends without an error.
+
+    `on_commit` is called with the commit that has the dataset, if the store has commits.
 
     Files next to it whose names begin with its name are uploaded next to the URL, before the dataset. The path exists
     if an earlier call was interrupted. It stays after an error, so that the next call can go on.
     """
-    upload = _Upload(url, object_store(url.full, options), options)
-    upload.check()
     path = upload_path(url)
+    upload = (HubUpload if url.full.startswith(DATASETS) else _Upload)(url, options)
+    upload.check(path)
     folder = path.parent
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, holder=f"another upload to {url}"):
         yield path
         for beside in sorted(folder.glob(f"{glob.escape(path.name)}.*")):
             upload.put_beside(beside, beside.name.removeprefix(path.name))
-        upload.run(path, overwrite=overwrite)
+        commit = upload.run(path, overwrite=overwrite)
+        if on_commit is not None and commit is not None:
+            on_commit(commit)
         shutil.rmtree(folder)
 
 
@@ -65,9 +76,9 @@ def upload_path(url: Url) -> Path:
 class _Upload:
     """One upload to the objects below a URL."""
 
-    def __init__(self, url: Url, store: ObjectStore, options: Mapping[str, Any] | None) -> None:
+    def __init__(self, url: Url, options: Mapping[str, Any] | None) -> None:
         self.url = url
-        self._store = store
+        self._store = object_store(url.full, options)
         self._options = options
 
     def _sizes(self) -> dict[str, int]:
@@ -77,8 +88,8 @@ class _Upload:
         except FileNotFoundError:
             return {}
 
-    def check(self) -> None:
-        """Raise `FileExistsError` if there is anything but an unfinished upload."""
+    def check(self, path: Path) -> None:
+        """Raise `FileExistsError` if there is anything but an unfinished upload, wherever its files are here."""
         sizes = self._sizes()
         if sizes and MARKER not in sizes:
             first = min(sizes) or "an object"
@@ -92,7 +103,7 @@ class _Upload:
         if path.is_file():
             self._store.put("", path)
             return
-        files = {place.relative_to(path).as_posix(): place for place in _files_below(path)}
+        files = files_below(path)
         manifest = {name: [place.stat().st_size, _checksum(place)] for name, place in files.items()}
         sizes = self._sizes()
         begun = self._begun(sizes[MARKER]) if MARKER in sizes else None
@@ -118,9 +129,7 @@ class _Upload:
 
     def put_beside(self, path: Path, ending: str) -> None:
         """Upload a file that is next to the dataset, such as the certificate of a conversion."""
-        before, mark, query = self.url.full.partition("?")
-        store = object_store(f"{before.rstrip('/')}{ending}{mark}{query}", self._options)
-        store.put("", path)
+        object_store(beside(self.url.full, ending), self._options).put("", path)
 
     def _put(self, names: Sequence[str], files: Mapping[str, Path]) -> None:
         def put(name: str) -> None:
@@ -138,12 +147,6 @@ class _Upload:
         if not is_dict(state):
             raise FormatError("expected the files of an upload, got another JSON value", path=self.url, where=MARKER)
         return state
-
-
-def _files_below(folder: Path) -> list[Path]:
-    """All files of a dataset; locks and other hidden leftovers of penstock's writers are none."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [path for path in files if not (path.name.startswith(".") and path.name.endswith(_LOCAL))]
 
 
 def _checksum(path: Path) -> str:

@@ -131,6 +131,11 @@ class WeightedPlan(DerivedPlan):
         """False: epochs may have different samples."""
         return False
 
+    @property
+    def drawn(self) -> IntArray:
+        """`[m]` samples with a weight above 0, in no order."""
+        return self._samples
+
     def positions(self, k: IntArray) -> IntArray:
         """Draw a class, then a sample of the class. Epochs continue the draws of the epochs before."""
         group, place = self._drawn(k) if self._systematic else self._random(k)

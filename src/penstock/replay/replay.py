@@ -31,7 +31,7 @@ from penstock.replay.samplers import ReplaySampler, UniformSampler, numbers_of
 from penstock.replay.samples import ReplaySamples, Transitions
 from penstock.replay.share import EpisodeShare
 from penstock.replay.status import ReplayStatus
-from penstock.replay.steps import GymnasiumSteps, autoreset_of, leaves, spec_of
+from penstock.replay.steps import GymnasiumSteps, leaves, spec_of
 
 
 class Replay(Writer):
@@ -124,7 +124,8 @@ class Replay(Writer):
 
     def __len__(self) -> int:
         """Return the number of samples in memory."""
-        lo, hi = self._run.anchors
+        with self._run.lock:
+            lo, hi = self._run.anchors
         return hi - lo
 
     def __repr__(self) -> str:
@@ -218,11 +219,16 @@ class Replay(Writer):
             >>> len(replay), batch["next_observations"].shape, bool(batch["truncations"].any())
             (3, (8, 4), False)
         """
-        values = {**leaves("actions", actions), "rewards": rewards, "terminations": terminations}
-        values |= {"truncations": truncations, **(extras or {})}
+        values = {"actions": actions} if type(actions) is np.ndarray else leaves("actions", actions)
+        values |= {"rewards": rewards, "terminations": terminations, "truncations": truncations}
+        if extras:
+            values |= extras
+        steps = self._run.adding
+        if steps is not None and steps.add_inner(observations, next_observations, values, autoreset):
+            return
         alone = np.ndim(rewards) == 0
         steps = self._adding(observations, values, 1 if alone else len(rewards), alone)
-        steps.add(observations, next_observations, values, infos, autoreset_of(autoreset, alone))
+        steps.add(observations, next_observations, values, infos, autoreset)
 
     def write(self, episode: Episode) -> int:
         """Add one episode. With a path, it is saved there first, and survives a kill of the process.

@@ -111,14 +111,16 @@ class ReplayRun:
             if self.folder is not None:
                 numbers = self.folder.writer(episodes[0].spec).write_all(episodes) if episodes else numbers
                 self.folder.trim(sum(map(len, episodes)))
-        self.turns.tell()
+        if self.options.ratio is not None:
+            self.turns.tell()
         return numbers
 
     def source(self, spec: Spec, key: int, lanes: int) -> StepSource:
         """Return what takes the steps of some environments."""
         self.require_open()
         write = None if self.folder is None else self._save
-        owner = StepOwner(self.contents, self.lock, self.wait_to_insert, self._note, write)
+        immediate = self.folder is None and self.journal is None and self.options.ratio is None
+        owner = StepOwner(self.contents, self.lock, self.wait_to_insert, self._note, write, immediate)
         return StepSource(owner, spec, key, lanes)
 
     def _save(self, episode: Episode) -> int:

@@ -232,9 +232,9 @@ def test_opening_reads_each_file_once(tmp_path: Path, monkeypatch: pytest.Monkey
     opened: Counter[str] = Counter()
     original = source.tree_of
 
-    def counted(paths: Sequence[Path], csv: Any = None) -> Any:
+    def counted(paths: Sequence[Path], csv: Any = None, **options: Any) -> Any:
         opened[paths[0].name] += 1
-        return original(paths, csv)
+        return original(paths, csv, **options)
 
     monkeypatch.setattr(source, "tree_of", counted)
     for e in range(4):

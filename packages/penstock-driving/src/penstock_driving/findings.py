@@ -11,4 +11,9 @@ FINDINGS = {
         "A traffic light of a driving log is not in the map next to the log.",
         "Use the map of the same release, or leave the lights out.",
     ),
+    "unread-part": FindingKind(
+        "note",
+        "A driving data set has maps or recordings of sensors, which samples do not need.",
+        "Read them with the data set's own tools.",
+    ),
 }

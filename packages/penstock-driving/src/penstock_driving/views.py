@@ -15,7 +15,7 @@ from penstock.core.arrays import AnyArray, Float32Array
 from penstock.core.spec import Field
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import DataError
-from penstock_driving.formats.l5kit import L5KitSource
+from penstock_driving.formats.l5kit.source import DrivingSource
 from penstock_driving.logs import EGO_EXTENT, scene_logs
 from penstock_driving.map import MapAPI
 from penstock_driving.map.api import load_metadata, matrix_of
@@ -33,7 +33,7 @@ class DrivingView:
 
     rate: float | None = None
 
-    def __init__(self, source: L5KitSource, road: MapAPI | None = None) -> None:
+    def __init__(self, source: DrivingSource, road: MapAPI | None = None) -> None:
         self._source = source
         self._road = road
         self._lock = threading.Lock()
@@ -156,7 +156,7 @@ class DrivingViews:
 
     def of(self, data: EpisodeDataset, **options: str) -> DrivingView | None:
         """The view of a driving log, else None. `map` and `meta` are the map's files, semantic_map.pb and meta.json."""
-        if not isinstance(data.source, L5KitSource):
+        if not isinstance(data.source, DrivingSource):
             return None
         if options and len(options) < len(self.options):
             raise DataError(f"expected map= and meta= together, got {sorted(options)}")

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+import penstock
+from penstock.containers.tfrecord import record_of
 from penstock_driving.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter, Scene
 from penstock_driving.map.api import InterpolationMethod, MapAPI, load_metadata, matrix_of
 from tests.fuzz.edits import protobuf
@@ -87,7 +89,25 @@ def maps() -> Iterator[Target]:
     yield Target("map", "meta", bytes_of("meta.json", META), read_meta)
 
 
+def sets() -> Iterator[Target]:
+    """Scenarios of other data sets, which their own software wrote; records of Waymo with sound checksums too."""
+    first = "driving/waymo/uncompressed_scenario_training.tfrecord-00001-of-00002"
+    record = (GOLDEN / first).read_bytes()[12:-4]
+    for name in ("argoverse2", "waymo", "nuplan", "py123d"):
+        yield Target(name, "golden", copy_of(f"driving/{name}"), dataset(name))
+    yield Target("waymo", "scenario", bytes_of("scenario.bin", record), read_scenario, protobuf)
+
+
+def read_scenario(folder: Path, rng: Random) -> tuple[str, bool]:
+    """The one scenario of a file of Waymo whose record has these bytes."""
+    (folder / "a.tfrecord").write_bytes(record_of((folder / "scenario.bin").read_bytes()))
+    with penstock.open(folder / "a.tfrecord", format="waymo") as data:
+        found: Any = data.source
+        return hashlib.sha256(found.agents[:].tobytes() + repr(found.episode_metadata([0])).encode()).hexdigest(), False
+
+
 def targets() -> Iterator[Target]:
     """Logs and maps."""
     yield from l5kit()
     yield from maps()
+    yield from sets()

@@ -66,6 +66,13 @@ def _finish_trajectory(m: Machine, _: Any, state: Any) -> Trajectory:
     return Trajectory(**state)
 
 
+def _finish_attributes(m: Machine, _: Any, state: Any) -> dict[Any, Any]:
+    """The attributes of an object that is nothing more than these."""
+    if not is_dict(state):
+        raise m.unsafe(f"expected attributes by their names, got {brief(state)}")
+    return state
+
+
 def _color_space(m: Machine, args: tuple[Any, ...]) -> ColorSpace:
     if len(args) == 1 and type(args[0]) is str and args[0] in ("RGB", "GRAY"):
         return ColorSpace(args[0])
@@ -193,10 +200,12 @@ _NAMED_TUPLES = (
     ("imitation.util.rollout", "Trajectory"),
 )
 _RECORDS = (("imitation.data.types", "Trajectory"), ("imitation.data.types", "TrajectoryWithRew"))
+_HOLDERS = (("rlbench.demo", "Demo"), ("rlbench.backend.observation", "Observation"))
 KNOWN_SYMBOLS = (
     *SPACE_SYMBOLS,
     *(Symbol(module, name, new=_named_tuple) for module, name in _NAMED_TUPLES),
     *(Symbol(module, name, new=_empty, finish=_finish_trajectory) for module, name in _RECORDS),
+    *(Symbol(module, name, new=_empty, finish=_finish_attributes) for module, name in _HOLDERS),
     Symbol("imitation.augment.color", "ColorSpace", call=_color_space),
     Symbol("il_representations.envs.utils", "_inflate_object", call=_inflate),
 )

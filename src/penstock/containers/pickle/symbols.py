@@ -15,7 +15,7 @@ def find(m: Machine, module: str, name: str) -> Symbol:
     symbol = SYMBOLS.get((module, name))
     if symbol is None:
         allowed = f"expected plain values, NumPy arrays or one of {len(SYMBOLS)} known names (numpy, collections, "
-        allowed += "datetime, torch, gym, gymnasium, imitation, magical, il_representations)"
+        allowed += "datetime, torch, gym, gymnasium, imitation, magical, il_representations, rlbench)"
         raise m.unsafe(f"{allowed}, got {brief(f'{module}.{name}')}; nothing was imported or run; {WAY_OUT}")
     m.names.add(symbol)
     return symbol

@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, get_args
 
 from penstock.core.boundary import json_object
-from penstock.core.narrowing import is_integer
+from penstock.core.narrowing import is_integer, is_list, is_mapping
 from penstock.core.text import counted
 from penstock.errors import ArgumentError, FormatError, UnsupportedDtypeError
 from penstock.files import write_atomic
@@ -101,15 +101,17 @@ class Account:
         """Return one sentence about everything that may hold data and is not used; None if there is nothing."""
         levels = ("error",) if level == "error" else ("error", "warning")
         entries = [entry for entry in self.left_out if entry.level in levels and entry.reason not in without]
+        cautions = [f"{entry.where}: {entry.message}" for entry in entries if entry.reason == "caution"]
+        entries = [entry for entry in entries if entry.reason != "caution"]
         if not entries:
-            return None
+            return "; ".join(cautions) or None
         counts: dict[str, int] = {}
         for entry in entries:
             counts[entry.thing] = counts.get(entry.thing, 0) + entry.count
         total = ", ".join(_counted(number, thing) for thing, number in counts.items())
         names = "; ".join(f"{entry.where} ({entry.message})" for entry in entries[:NAMED])
         more = f"; and {len(entries) - NAMED} more, which `penstock check` lists" if len(entries) > NAMED else ""
-        return f"left out {total}: {names}{more}"
+        return "; ".join([f"left out {total}: {names}{more}", *cautions])
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain values."""
@@ -119,11 +121,10 @@ class Account:
     @classmethod
     def from_json(cls, entries: Mapping[str, Any]) -> Account:
         """Return the account of a dict that `to_json` made."""
-        try:
-            left_out, used, ends = entries["left_out"], entries["used"], entries["ends"]
-        except KeyError as error:
-            raise FormatError(f"expected an account, got {dict(entries)!r}") from error
-        return cls(tuple(map(LeftOut.from_json, left_out)), dict(used), str(ends))
+        left_out, used, ends = (entries.get(name) for name in ("left_out", "used", "ends"))
+        if not (is_list(left_out) and all(map(is_mapping, left_out)) and is_mapping(used) and isinstance(ends, str)):
+            raise FormatError(f"expected an account, got {dict(entries)!r}")
+        return cls(tuple(map(LeftOut.from_json, left_out)), dict(used), ends)
 
 
 def joined_accounts(accounts: Sequence[Account], names: Sequence[str], first: Sequence[int]) -> Account:

@@ -128,7 +128,10 @@ FINDINGS: dict[str, FindingKind] = {
         "Delete it, or leave it.",
     ),
     "not-stored": FindingKind(
-        "note", "Chunks of an array are not stored, and read as the fill value.", "Copy again if values are missing."
+        "note",
+        "Chunks of an array are not stored, or steps of a clock have no row near enough, and are read as zeros or the "
+        "fill value.",
+        "Copy again if values are missing.",
     ),
     "frame-count": FindingKind(
         "warning",
@@ -137,6 +140,17 @@ FINDINGS: dict[str, FindingKind] = {
     ),
     "unused-rows": FindingKind(
         "warning", "Rows belong to no episode.", "Check the index of the dataset; `penstock repair` cuts them off."
+    ),
+    "filler": FindingKind(
+        "note",
+        "Rows hold no step, and are left out: padding between episodes, slots of a ring that were not written, and "
+        "rows at the ends of episodes that the layout fills up.",
+        "Nothing.",
+    ),
+    "caution": FindingKind(
+        "warning",
+        "The values of a column are not what its name suggests, as is known of this dataset.",
+        "Read the message; compute the values anew where you need others.",
     ),
     "unknown-layout": FindingKind(
         "warning", "Metadata differ from what the format defines.", "Check the version of the writer."

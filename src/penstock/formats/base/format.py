@@ -12,6 +12,7 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, ClassVar, get_args, get_type_hints
@@ -41,9 +42,20 @@ set_remote_files(MIRRORS)  # so that every process that reads data can read mirr
 
 
 GENERAL = ("webdataset",)  # whose containers other formats use too, in narrower ways
+BY_NAMES = ("demos",)  # which take files by the names of their arrays alone, that others may know better
 QUICK_BYTES = 1 << 28  # that a check reads at most if it is not deep
 _KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 GUARDED = ("recognises", "open", "open_files", "append", "check", "check_files", "opening_checks", "repairs")
+
+
+@dataclass(frozen=True)
+class HubDataset:
+    """Where a dataset is on a hub, and where it would be on this machine."""
+
+    url: str
+    folder: Path
+    setting: str  # the environment variable that says where the folder is
+    command: str  # that downloads it there
 
 
 class Format(ABC):
@@ -178,6 +190,14 @@ class Format(ABC):
 
     def locate(self, name: str) -> Path | None:
         """Return the path of a dataset by its id, or None.
+
+        Args:
+            name: Id of the dataset.
+        """
+        return None
+
+    def on_hub(self, name: str) -> HubDataset | None:
+        """Return where a dataset is that has an id and is not on this machine. The default is None: on no hub.
 
         Args:
             name: Id of the dataset.
@@ -420,7 +440,7 @@ def _formats_for(path: Path) -> Iterator[Format]:
     asked: set[str] = set()
     likely = likely_formats(path) or frozenset[str]()
     special = [folder for folder in _folders() if folder not in GENERAL]
-    for folder in sorted(special, key=lambda folder: folder not in likely):
+    for folder in sorted(special, key=lambda folder: (folder not in likely, folder in BY_NAMES)):
         if (entry := _built_in(folder)) is not None:
             asked.add(entry.name)
             yield entry

@@ -8,12 +8,15 @@ bytes alone.
 
 from __future__ import annotations
 
+import sqlite3
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import quote
 
 from penstock.errors import RemoteError
 from penstock.files.remote import open_file
@@ -21,6 +24,7 @@ from penstock.files.remote import open_file
 SIGNATURES = {
     b"PAR1\x15": frozenset({"tables"}),  # Parquet, and the header of its first page
     b"ARROW1\0\0": frozenset({"tables"}),
+    b"PK\x03\x04": frozenset({"mapping", "demos"}),  # `.npz`, of which mappings know some layouts better
     b"\x89HDF\r\n\x1a\n": frozenset({"demos", "minari"}),
 }
 """Folders of `penstock.formats` whose files begin with some bytes."""
@@ -33,7 +37,11 @@ TABLES = ("scenes", "frames", "agents")
 LOOKS = 8  # files of a folder that are looked at
 
 DISTRIBUTIONS: Mapping[str, str] = MappingProxyType(
-    {"l5kit": "penstock-driving", "lc0": "penstock-chess", "native": "penstock-imitation"}
+    {
+        **dict.fromkeys(("l5kit", "argoverse2", "waymo", "nuplan", "py123d"), "penstock-driving"),
+        "lc0": "penstock-chess",
+        "native": "penstock-imitation",
+    }
 )
 """The distribution of each format of ours that is not in the core."""
 
@@ -120,6 +128,72 @@ def _is_log(path: Path) -> bool:
     return tops.issuperset(TABLES)
 
 
+def is_narrower_table(path: Path) -> bool:
+    """Whether a table, or a folder of tables, is of Argoverse 2 or py123d, whose rows are no steps."""
+    files = [path] if not path.is_dir() else [*path.glob("scenario_*.parquet"), path / "sync.arrow"]
+    return any(is_scenario_table(file) or is_sync_table(file) for file in files[:LOOKS] if file.is_file())
+
+
+def is_scenario_table(file: Path) -> bool:
+    """A scenario of Argoverse 2, by its name and the names of columns at the end of the file."""
+    if not (file.name.startswith("scenario_") and file.suffix == ".parquet"):
+        return False
+    with open_file(file) as raw:
+        raw.seek(max(file.stat().st_size - (1 << 16), 0))
+        return b"focal_track_id" in raw.read()
+
+
+def is_sync_table(file: Path) -> bool:
+    """The table that joins the others of a log of py123d."""
+    if file.name != "sync.arrow":
+        return False
+    with open_file(file) as raw:
+        return b"sync.timestamp_us" in raw.read(HEAD)
+
+
+def is_motion_records(file: Path) -> bool:
+    """Records of Waymo Open Motion: a message that begins with times, or examples of them."""
+    if ".tfrecord" not in file.name:
+        return False
+    with open_file(file) as raw:
+        head = raw.read(1 << 16)
+    return head[12:13] + head[21:22] == b"\x09\x09" or b"roadgraph_samples/" in head
+
+
+def is_nuplan_database(file: Path) -> bool:
+    """A log of nuPlan in SQLite."""
+    if file.suffix != ".db":
+        return False
+    with open_file(file) as raw:
+        head = raw.read(HEAD)
+    if not head.startswith(b"SQLite format 3\0"):
+        return False
+    place = f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(place, uri=True)) as database:
+            return database.execute("SELECT 1 FROM sqlite_master WHERE name = 'lidar_pc'").fetchone() is not None
+    except sqlite3.Error:
+        return b"lidar_pc" in head  # of a damaged one, which its format says
+
+
+def _anywhere(looks_like: Callable[[Path], bool]) -> Callable[[Path], bool]:
+    """Whether it holds for the file, or for one of the first files in a folder and the first folders below."""
+
+    def found(path: Path) -> bool:
+        level = [path]
+        while level:
+            if any(looks_like(file) for folder in level for file in _first_files(folder)):
+                return True
+            level = [each for folder in level if folder.is_dir() for each in _folders_in(folder)][:LOOKS]
+        return False
+
+    return found
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))[:LOOKS]
+
+
 def _are_native(path: Path) -> bool:
     """Demonstrations of a benchmark: pickles of trajectories, Atari's archives of one object, streams of MineRL."""
     if path.is_dir() and any(path.glob("rendered.npz")) | any(path.glob("*/rendered.npz")):
@@ -145,5 +219,13 @@ def _is_procgen(head: bytes) -> bool:
 
 
 _LOOKS: Mapping[str, Callable[[Path], bool]] = MappingProxyType(
-    {"l5kit": _is_log, "lc0": _are_games, "native": _are_native}
+    {
+        "l5kit": _is_log,
+        "lc0": _are_games,
+        "native": _are_native,
+        "argoverse2": _anywhere(is_scenario_table),
+        "waymo": _anywhere(is_motion_records),
+        "nuplan": _anywhere(is_nuplan_database),
+        "py123d": _anywhere(is_sync_table),
+    }
 )

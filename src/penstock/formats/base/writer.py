@@ -227,6 +227,7 @@ class Target:
     options: tuple[str, ...] | None = None
     kept: tuple[str, ...] = ()
     files: tuple[str, ...] = ()  # the files of a dataset that we wrote, as patterns of names
+    entries: frozenset[str] | None = None  # the only metadata of episodes that it stores; None: any
     restored: frozenset[str] | None = None  # the only metadata of episodes, which reading gives again; None: any
 
     @property

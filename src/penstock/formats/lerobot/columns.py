@@ -26,6 +26,7 @@ from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
 from penstock.formats.base.pieces import BlockRows, expand
+from penstock.formats.lerobot.language import MESSAGE_FIELDS, messages_of
 
 TOGETHER = 8
 """Row groups in a row from which on they are read in one go."""
@@ -126,7 +127,13 @@ class StoredColumn:
 
     def load(self, block: int) -> Array:
         """Return the rows of a block."""
-        return self.data.block(block, self.name, self.field.dtype, lambda array: rows_of(array, self.field))
+        return self.data.block(block, self.name, self.field.dtype, self._decoded)
+
+    def _decoded(self, array: Any) -> Array:
+        """Return the rows of an Arrow array."""
+        if self.name in MESSAGE_FIELDS and self.field.kind == "text" and not arrow().types.is_string(array.type):
+            return messages_of(array, self.name)
+        return rows_of(array, self.field)
 
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Gather rows."""
@@ -139,7 +146,7 @@ class StoredColumn:
     def _loader(self, selection: Selection) -> Callable[[int], Array]:
         """Return `load`, or a function that has many blocks of the selection already."""
         blocks = np.array(self.data.rows.blocks(selection), np.int64)
-        parts = self.data.together(blocks, self.name, self.field.dtype, lambda array: rows_of(array, self.field))
+        parts = self.data.together(blocks, self.name, self.field.dtype, self._decoded)
         return lambda block: parts[block] if block in parts else self.load(block)
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:

@@ -16,7 +16,7 @@ import numpy as np
 from penstock.containers.arrow import arrow
 from penstock.containers.images import encode
 from penstock.core.arrays import AnyArray
-from penstock.core.narrowing import is_array, is_mapping, is_scalar
+from penstock.core.narrowing import is_array, is_dict, is_list, is_mapping, is_scalar
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field, Spec
 from penstock.errors import ArgumentError, DataError, SpecError, require
@@ -29,13 +29,16 @@ from penstock.formats.lerobot.info import (
     INDICES,
     INFO,
     INTERNAL,
+    LANGUAGE,
     LOCK,
     STRUCTURE,
     TASK,
+    TOOLS,
     Feature,
     name_of,
     read_info,
 )
+from penstock.formats.lerobot.language import MESSAGE_FIELDS, messages_array, messages_type
 
 Cameras = Literal["image", "video", "array"]
 
@@ -69,8 +72,8 @@ class StoredFeature:
         name, shape = self.feature.name, () if self.field.shape == (1,) else self.field.shape
         if self.feature.dtype == "image":
             return pa.field(name, pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
-        if self.feature.dtype == "string":
-            return pa.field(name, pa.string())
+        if self.feature.is_text:
+            return pa.field(name, messages_type(name) if self.feature.dtype == LANGUAGE else pa.string())
         kind = pa.from_numpy_dtype(self.field.dtype)
         if len(shape) < 2:
             return pa.field(name, pa.list_(kind, shape[0]) if shape else kind)
@@ -86,9 +89,11 @@ class StoredFeature:
         kind = self.arrow_field.type
         if isinstance(column, Ragged):
             try:
-                return pa.array(column.strings(), pa.string())
+                texts = column.strings()
             except UnicodeDecodeError as error:
                 raise DataError(f"expected text in UTF-8 in {self.feature.path}, got {error}") from error
+            language = self.feature.dtype == LANGUAGE
+            return messages_array(texts, self.feature.name) if language else pa.array(texts, pa.string())
         if self.feature.dtype == "image":
             encoding = "png" if self.feature.depth is None else "tiff"  # as LeRobot does
             blobs = pa.array([encode(frame, encoding) for frame in column], pa.binary())
@@ -145,7 +150,7 @@ def columns_entry(stored: Mapping[str, StoredFeature]) -> dict[str, dict[str, An
 
 def _dtype(path: str, field: Field, cameras: Cameras) -> str:
     if field.kind == "text":
-        return "string"
+        return LANGUAGE if path in MESSAGE_FIELDS else "string"
     if cameras != "array" and field.dtype == np.uint8 and len(field.shape) == 3 and field.shape[2] == 3:
         return cameras
     if field.dtype.kind not in "biuf" or field.dtype.itemsize > 8 or len(field.shape) > 5 or 0 in field.shape:
@@ -158,6 +163,7 @@ VIDEO = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 CHUNKS_SIZE = 1000  # this and the next two as in LeRobot
 DATA_MB = 100
 VIDEO_MB = 200
+ENCODER = ("codec", "crf", "g", "pix_fmt", "codec_options")  # options of the encoder of video
 DATA_LIMIT, VIDEO_LIMIT = "data_files_size_in_mb", "video_files_size_in_mb"
 
 
@@ -170,8 +176,10 @@ class WriteOptions:
     cameras: Cameras = "image"
     depth: Mapping[str, str | Mapping[str, Any]] | None = None
     codec: str = "libsvtav1"
-    crf: int | None = None
+    crf: float | None = None
     g: int = 2
+    pix_fmt: str | None = None
+    codec_options: Mapping[str, str] | None = None
     data_files_size_in_mb: int = DATA_MB
     video_files_size_in_mb: int = VIDEO_MB
     chunks_size: int = CHUNKS_SIZE
@@ -179,8 +187,17 @@ class WriteOptions:
     def __post_init__(self) -> None:
         if self.cameras not in ("image", "video", "array"):
             raise ArgumentError(f"expected cameras 'image', 'video' or 'array', got {self.cameras!r}")
-        if self.cameras != "video" and (self.codec, self.crf, self.g) != ("libsvtav1", None, 2):
-            raise ArgumentError(f"expected codec, crf and g with cameras='video' alone, got cameras={self.cameras!r}")
+        unchanged = (self.codec, self.crf, self.g, self.pix_fmt, self.codec_options) == (
+            "libsvtav1",
+            None,
+            2,
+            None,
+            None,
+        )
+        if self.cameras != "video" and not unchanged:
+            raise ArgumentError(
+                f"expected {', '.join(ENCODER)} with cameras='video' alone, got cameras={self.cameras!r}"
+            )
         if min(self.data_files_size_in_mb, self.video_files_size_in_mb, self.chunks_size) < 1:
             raise ArgumentError("expected data_files_size_in_mb, video_files_size_in_mb and chunks_size of at least 1")
 
@@ -190,13 +207,16 @@ def create_empty(path: Path, spec: Spec, metadata: Mapping[str, Any], options: W
     stored = stored_features(spec, options.cameras, _depths(spec, metadata, options))
     fps = metadata.get("fps") if options.fps is None else options.fps
     if not isinstance(fps, (int, float)) or not fps > 0:
-        raise DataError(f"expected the steps a second as option fps or as metadata, got {fps!r}")
+        raise DataError(
+            f"expected how many steps a second has, which LeRobot needs, got {fps!r}; say it as options={{'fps': 10}} "
+            "(--option fps=10), or in the metadata of the source"
+        )
     robot = metadata.get("robot_type") if options.robot_type is None else options.robot_type
     features = {each.feature.name: each.described for each in stored.values()}
     videos = any(each.feature.dtype == "video" for each in stored.values())
     internal = {
         "columns": columns_entry(stored),
-        "metadata": {name: value for name, value in metadata.items() if name not in STRUCTURE},
+        "metadata": own_metadata(metadata),
         "task": TASK in spec,
         **_encoding(options),
         "spaces": {name: value for name, value in spec.to_json().items() if name != "fields" and value is not None},
@@ -204,7 +224,19 @@ def create_empty(path: Path, spec: Spec, metadata: Mapping[str, Any], options: W
     options = replace(options, fps=float(fps), robot_type=robot)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
-        _write_empty(temporary, features, options, internal, videos=videos)
+        _write_empty(temporary, features, options, internal, videos=videos, **lerobot_metadata(metadata))
+
+
+def lerobot_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of the metadata of a dataset that have a place in LeRobot: the tools of annotations."""
+    tools = metadata.get(TOOLS)
+    return {TOOLS: tools} if is_list(tools) and all(is_dict(tool) for tool in tools) else {}
+
+
+def own_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the other entries, which only penstock reads."""
+    elsewhere = STRUCTURE | lerobot_metadata(metadata).keys()
+    return {name: value for name, value in metadata.items() if name not in elsewhere}
 
 
 def create_features(
@@ -266,7 +298,7 @@ def _depths(spec: Spec, metadata: Mapping[str, Any], options: WriteOptions) -> d
 
 def _encoding(options: WriteOptions) -> dict[str, Any]:
     """Return how video is encoded, also when episodes are appended."""
-    return {"codec": options.codec, "crf": options.crf, "g": options.g}
+    return {name: value for name in ENCODER if (value := getattr(options, name)) is not None}
 
 
 def _write_empty(
@@ -276,6 +308,7 @@ def _write_empty(
     internal: Mapping[str, Any],
     *,
     videos: bool,
+    **more: Any,
 ) -> None:
     """Write the metadata of a dataset without episodes."""
     fps = 0.0 if options.fps is None else options.fps
@@ -293,6 +326,7 @@ def _write_empty(
         "data_path": DATA,
         "video_path": VIDEO if videos else None,
         "features": {**features, **index_features()},
+        **more,
         INTERNAL: internal,
     }
     for folder in ("meta/episodes/chunk-000", "data/chunk-000", FOLDER):
@@ -370,8 +404,15 @@ def change_sizes(root: Path, sizes: Mapping[str, int]) -> None:
     """Change the sizes of files and folders for episodes that are saved from now on."""
     if wrong := {name: size for name, size in sizes.items() if size < 1}:
         raise ArgumentError(f"expected sizes of at least 1, got {wrong}")
+    change_entries(root, sizes)
+
+
+def change_entries(root: Path, changed: Mapping[str, Any]) -> None:
+    """Change entries of `meta/info.json`; None removes one."""
     with _locked_info(root) as entries:
-        entries.update(sizes)
+        entries.update(changed)
+        for name in [name for name in changed if changed[name] is None]:
+            del entries[name]
 
 
 def note_depth_units(root: Path, units: Mapping[str, Unit]) -> None:

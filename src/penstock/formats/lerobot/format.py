@@ -13,22 +13,23 @@ from typing_extensions import override
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, PenstockError
 from penstock.files import locked
-from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.format import Finding, Format, HubDataset
 from penstock.formats.base.repairs import Repair
 from penstock.formats.base.writer import Target
 from penstock.formats.lerobot.check import findings, repairs
-from penstock.formats.lerobot.creation import WriteOptions
+from penstock.formats.lerobot.creation import ENCODER, WriteOptions
 from penstock.formats.lerobot.info import LOCK, has_info
 from penstock.formats.lerobot.parts import join_datasets
 from penstock.formats.lerobot.source import LeRobotSource
 from penstock.formats.lerobot.writer import LeRobotWriter, create
+from penstock.locations.hub import DATASETS, is_repository, lerobot_home
 
 TARGET = Target(
     "lerobot",
     aligns=("step",),
     ragged="text",
     options=(
-        *("fps", "robot_type", "cameras", "depth", "codec", "crf", "g"),
+        *("fps", "robot_type", "cameras", "depth", *ENCODER),
         *("data_files_size_in_mb", "video_files_size_in_mb", "chunks_size"),
     ),
     files=("meta", "data", "videos", ".penstock"),
@@ -48,6 +49,21 @@ class LeRobotFormat(Format):
             return has_info(path)
         except (PenstockError, OSError):
             return False
+
+    @override
+    def locate(self, name: str) -> Path | None:
+        """The dataset `OWNER/NAME` in LeRobot's folder, or None."""
+        folder = lerobot_home() / name
+        return folder if is_repository(name) and has_info(folder) else None
+
+    @override
+    def on_hub(self, name: str) -> HubDataset | None:
+        """The dataset `OWNER/NAME` of Hugging Face."""
+        if not is_repository(name):
+            return None
+        folder = lerobot_home() / name
+        command = f"hf download {name} --repo-type dataset --local-dir {folder}"
+        return HubDataset(f"{DATASETS}{name}", folder, "HF_LEROBOT_HOME", command)
 
     def open(self, path: Path, **options: Any) -> LeRobotSource:
         """Open for reading."""

@@ -33,6 +33,7 @@ from penstock.core.spec import Field
 from penstock.errors import ArgumentError, FormatError, SpecError, UnsafeDataError, suggestion
 from penstock.files.remote import open_file
 from penstock.formats.lerobot.depth import DEPTH, Depth
+from penstock.formats.lerobot.language import MESSAGE_FIELDS
 
 EXACT: Mapping[str, str] = {
     "next.reward": "rewards",
@@ -88,6 +89,8 @@ STRUCTURE = frozenset(
 VERSIONS = ("v2.0", "v2.1", "v3.0")
 LIMIT = 64 << 20  # bytes of a JSON file
 CAMERAS = ("image", "video")
+LANGUAGE = "language"  # dtype of the columns of annotations
+TOOLS = "tools"  # entry with the tools that annotations call
 INDICES = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 _NUMBERS = re.compile(r"float(16|32|64)|u?int(8|16|32|64)|bool")
 _HOLE = re.compile(r"\{(\w+)(?::0(\d)d)?\}")
@@ -108,9 +111,14 @@ class Feature:
     pixels: np.dtype[Any] = UINT8
 
     @property
+    def is_text(self) -> bool:
+        """Whether rows are text, also JSON of annotations."""
+        return self.dtype in ("string", LANGUAGE)
+
+    @property
     def field(self) -> Field:
         """Field of the column, with decoded images."""
-        if self.dtype == "string":
+        if self.is_text:
             return Field(np.dtype(np.uint8), kind="text")
         return Field(self.pixels if self.dtype in CAMERAS else np.dtype(self.dtype), self.shape)
 
@@ -283,7 +291,7 @@ def _feature(name: str, path: str, described: Any) -> Feature:
         if depth is None:
             return Feature(name, path, dtype, shape)
         return Feature(name, path, dtype, (*shape[:2], 1), depth, depth.dtype)
-    if dtype == "string":
+    if dtype == "string" or (dtype == LANGUAGE and name in MESSAGE_FIELDS):
         return Feature(name, path, dtype, ())
     if not isinstance(dtype, str) or not _NUMBERS.fullmatch(dtype):
         raise ValueError(f"expected the dtype of numbers, text, images or video, got {dtype!r}")

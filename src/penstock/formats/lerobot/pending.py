@@ -178,24 +178,24 @@ def write_video(info: Info, name: str, file: JoinedFile) -> dict[int, dict[str, 
 
 
 def video_info(path: Path, fps: float, depth: Depth | None = None) -> dict[str, Any]:
-    """Return what LeRobot notes about the encoding of a camera under `info` of its feature."""
+    """Return what LeRobot reads from a video file for `info` of the feature of its camera."""
     with open_video(path) as file, demuxer(file, path, 0) as (container, stream):
         return {
             "video.height": stream.height,
             "video.width": stream.width,
             "video.codec": stream.codec.canonical_name,
             "video.pix_fmt": stream.pix_fmt,
-            **({"video.is_depth_map": False} if depth is None else depth.described(video=True)),
             "video.fps": int(fps),
             "video.channels": 3 if depth is None else 1,
             "has_audio": bool(container.streams.audio),
+            **({"is_depth_map": False} if depth is None else depth.described(video=True)),
         }
 
 
 def lacks_video_info(feature: Mapping[str, Any]) -> bool:
-    """Return whether a camera has no note about its encoding. A depth map has other notes from the start."""
-    info: Mapping[str, Any] = feature.get("info") or {}
-    return not info or ("is_depth_map" in info and "video.codec" not in info)
+    """Return whether a camera has no note about its encoding. It may have notes of another kind from the start."""
+    info: Any = feature.get("info")
+    return not (is_dict(info) and "video.codec" in info)
 
 
 def begin_journal(info: Info, data: Sequence[JoinedFile], videos: Mapping[str, Sequence[JoinedFile]]) -> None:

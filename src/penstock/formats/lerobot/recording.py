@@ -46,16 +46,19 @@ class LeRobotTarget:
         *,
         robot_type: str | None = None,
         codec: str | None = None,
-        crf: int | None = None,
+        crf: float | None = None,
         g: int | None = None,
+        pix_fmt: str | None = None,
+        codec_options: Mapping[str, str] | None = None,
     ) -> None:
         self.path = Path(path)
         self._fps = float(fps)
-        self._encoders = EncoderSettings(codec or EncoderSettings.codec, crf, g or EncoderSettings.g)
+        settings = {"codec": codec, "crf": crf, "g": g, "pix_fmt": pix_fmt, "codec_options": codec_options}
+        self._encoders = EncoderSettings.of({name: value for name, value in settings.items() if value is not None})
         if os.path.lexists(self.path):
             info = read_info(self.path)
             self._encoders = EncoderSettings.of(info.internal)
-            given = {"fps": fps, "robot_type": robot_type, "codec": codec, "crf": crf, "g": g}
+            given = {"fps": fps, "robot_type": robot_type, **settings}
             known = {"fps": info.fps, "robot_type": info.entries.get("robot_type"), **vars(self._encoders)}
             if other := [name for name, value in given.items() if value not in (None, known[name])]:
                 message = f"expected {other[0]}={known[other[0]]!r}, as in {self.path}, got {given[other[0]]!r}"

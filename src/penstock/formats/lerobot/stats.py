@@ -1,4 +1,4 @@
-"""Statistics of episodes as LeRobot 0.4 stores them: moments, extremes, and quantiles from a histogram.
+"""Statistics of episodes as LeRobot stores them: moments, extremes, and quantiles from a histogram.
 
 LeRobot computes equal figures of an episode, in the dtype of the values: the standard deviation is
 `sqrt(mean(x^2) - mean(x)^2)`, and a quantile is interpolated in a histogram of `BINS` bins between the extremes, so it
@@ -6,8 +6,8 @@ is exact to about a 5,000th of the range. Figures of the whole dataset are merge
 variances and quantiles are weighted by the number of frames. A merged quantile is a mean of quantiles and no quantile.
 `penstock.statistics` computes exact ones.
 
-One figure differs on purpose. LeRobot squares bytes as bytes, which overflow, so that its deviations of pictures are
-too small or 0. Here pictures, and other integers of less than 64 bits, are squared as floats.
+Bytes, integers and booleans are summed as float64. LeRobot 0.6 sums bytes as float32, which rounds means of pictures to
+about three digits; 0.4 squared bytes as bytes, which overflow, so that deviations were too small or 0.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ Figures = dict[str, AnyArray]
 
 def column_figures(values: AnyArray) -> Figures:
     """Return the figures of a column in an episode."""
-    numbers: AnyArray = values.astype(np.float64) if values.dtype == np.uint64 else values  # Parquet has no larger ones
-    rows = numbers.reshape(-1, 1 if values.ndim == 1 else values.shape[-1])
-    figures = _few(rows) if len(rows) < 2 else _many(rows)
-    return {**figures, "count": np.array([len(values)])}
+    rows = values.reshape(-1, 1 if values.ndim == 1 else values.shape[-1])
+    return {**_figures(rows), "count": np.array([len(values)])}
 
 
 def picture_figures(frames: AnyArray, scale: float = 255.0) -> Figures:
@@ -47,8 +45,7 @@ def picture_figures(frames: AnyArray, scale: float = 255.0) -> Figures:
     side = width if width > height else height
     every = 1 if max(width, height) < _LARGE else int(side / _SMALL)
     pixels = frames[chosen, ::every, ::every].reshape(-1, frames.shape[-1])
-    figures = _few(pixels) if len(pixels) < 2 else _many(pixels)
-    scaled = {name: (figure / scale).reshape(-1, 1, 1) for name, figure in figures.items()}
+    scaled = {name: (figure / scale).reshape(-1, 1, 1) for name, figure in _figures(pixels).items()}
     return {**scaled, "count": np.array([count])}
 
 
@@ -80,6 +77,13 @@ def plain_figures(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
     }
 
 
+def _figures(values: AnyArray) -> Figures:
+    """Figures of each element of rows, as floats."""
+    floats = np.float64 if values.dtype.kind in "biu" else np.result_type(values.dtype, np.float32)
+    rows: AnyArray = values.astype(floats, copy=False)
+    return _few(rows) if len(rows) < 2 else _many(rows)
+
+
 def _few(rows: AnyArray) -> Figures:
     """Figures of one row: every quantile is the value."""
     mean = np.mean(rows, axis=0)
@@ -96,10 +100,8 @@ def _many(rows: AnyArray) -> Figures:
     least = np.min(rows, axis=0)
     greatest = np.max(rows, axis=0)
     mean = np.mean(rows, axis=0)
-    narrow = rows.dtype.kind in "iu" and rows.dtype.itemsize < 8
-    wide = rows.astype(np.float64) if narrow else rows
     with np.errstate(all="ignore"):  # infinite values, and squares beyond the dtype
-        deviation = np.sqrt(np.maximum(0, np.mean(wide**2, axis=0) - mean**2))
+        deviation = np.sqrt(np.maximum(0, np.mean(rows**2, axis=0) - mean**2))
     columns = [_quantiles(rows[:, i], least[i], greatest[i]) for i in range(rows.shape[1])]
     quantiles = {name: np.array([column[k] for column in columns]) for k, name in enumerate(QUANTILES)}
     return {"min": least, "max": greatest, "mean": mean, "std": deviation, **quantiles}
@@ -112,8 +114,7 @@ def _quantiles(values: AnyArray, least: Any, greatest: Any) -> list[Any]:
     linspace: Callable[..., AnyArray] = cast("Any", np.linspace)
     spaced = linspace(least - _EDGE, greatest + _EDGE, BINS + 1)
     edges = np.maximum.accumulate(spaced)  # rounding of few bits may let them fall
-    numbers: AnyArray = values.astype(np.uint8) if values.dtype == np.bool_ else values
-    counts = np.asarray(np.histogram(numbers, bins=edges)[0], np.float64)
+    counts = np.asarray(np.histogram(values, bins=edges)[0], np.float64)
     sums = np.cumsum(counts)
     estimates: list[Any] = []
     for share in QUANTILES.values():

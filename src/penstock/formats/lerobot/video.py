@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 from penstock.containers.video import VideoFiles, VideoWriter
 from penstock.containers.video.files import DecoderName
 from penstock.core.arrays import AnyArray, FloatArray, IntArray
+from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.errors import FormatError
@@ -152,23 +153,47 @@ def bounds(place: VideoPlace, tolerance: float, fps: float) -> tuple[float, floa
 
 @dataclass(frozen=True)
 class EncoderSettings:
-    """Settings of the encoders of a dataset, see `VideoWriter`."""
+    """Settings of the encoders of a dataset, see `VideoWriter`. Depth is encoded without loss, whatever they are."""
 
     codec: str = "libsvtav1"
-    crf: int | None = None
+    crf: float | None = None
     g: int = 2
+    pix_fmt: str | None = None
+    codec_options: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> EncoderSettings:
         """Return the settings that a dataset has in its metadata, where it has them."""
-        crf, g = (value if type(value := entry.get(name)) is int else None for name in ("crf", "g"))
-        return cls(str(entry.get("codec", "libsvtav1")), crf, g or 2)
+        crf, g, pixels, options = (entry.get(name) for name in ("crf", "g", "pix_fmt", "codec_options"))
+        return cls(
+            str(entry.get("codec", "libsvtav1")),
+            crf if type(crf) in (int, float) else None,
+            g if type(g) is int and g else 2,
+            pixels if isinstance(pixels, str) else None,
+            {str(name): str(value) for name, value in options.items()} if is_dict(options) else {},
+        )
 
     def open(self, path: Path, fps: float, depth: Depth | None = None) -> VideoWriter:
         """Begin a file, which replaces an existing one."""
         if depth is not None:
             return VideoWriter(path, fps, codec="libx265", pix_fmt="gray12le", options=_NO_LOSS, overwrite=True)
-        return VideoWriter(path, fps, codec=self.codec, crf=self.crf, g=self.g, overwrite=True)
+        quality = {} if self.crf is None else {"crf": str(self.crf)}
+        options = {**quality, **self.codec_options}
+        return VideoWriter(path, fps, codec=self.codec, g=self.g, pix_fmt=self.pix_fmt, options=options, overwrite=True)
+
+    def described(self, depth: Depth | None = None) -> dict[str, Any]:
+        """Return what LeRobot notes about the encoder under `info` of a camera."""
+        options = dict(self.codec_options if depth is None else _NO_LOSS)
+        preset = options.pop("preset", None)
+        crf = 30 if self.crf is None and self.codec == "libsvtav1" else self.crf
+        return {
+            "video.g": self.g if depth is None else 2,
+            "video.crf": crf if depth is None else None,
+            "video.preset": int(preset) if preset is not None and preset.isdigit() else preset,
+            "video.fast_decode": 0,
+            "video.video_backend": "pyav",
+            "video.extra_options": options,
+        }
 
 
 def encode_cameras(frames: Mapping[Path, tuple[Depth | None, AnyArray]], fps: float, settings: EncoderSettings) -> None:

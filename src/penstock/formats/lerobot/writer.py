@@ -42,6 +42,8 @@ from penstock.formats.lerobot.creation import (
     create_empty,
     index_features,
     json_bytes,
+    lerobot_metadata,
+    own_metadata,
     write_tables,
     write_tasks,
 )
@@ -102,9 +104,12 @@ def create(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOp
 class LeRobotWriter(LockedWriter):
     """Appends episodes to a LeRobot dataset of version 3.0. One writer at a time."""
 
-    def __init__(self, root: Path, spec: Spec, *, exact_depth: bool = True) -> None:
+    def __init__(
+        self, root: Path, spec: Spec, *, exact_depth: bool = True, encoders: EncoderSettings | None = None
+    ) -> None:
         self._root = Path(root)
         self._exact_depth = exact_depth
+        self._given_encoders = encoders
         (self._root / FOLDER).mkdir(exist_ok=True)
         self.spec = spec
         super().__init__(open_locked(self._root / LOCK, os.O_RDWR | os.O_CREAT))
@@ -164,7 +169,8 @@ class LeRobotWriter(LockedWriter):
         if wrong := sorted(STRUCTURE & metadata.keys()):
             raise DataError(f"expected entries that may change, got {wrong}, which describe the stored data")
         own = self._info.internal
-        self._write_info({INTERNAL: {**own, "metadata": {**own.get("metadata", {}), **metadata}}})
+        changed = {**own, "metadata": {**own.get("metadata", {}), **own_metadata(metadata)}}
+        self._write_info({**lerobot_metadata(metadata), INTERNAL: changed})
 
     def finalize(self) -> None:
         """Join the pending episodes into data files and metadata, so that LeRobot reads them."""
@@ -288,7 +294,12 @@ class LeRobotWriter(LockedWriter):
                 )
                 raise DataError(f"{message}, got other values; store images: cameras='image'")
             frames[path] = depth, rows
-        encode_cameras(frames, self._info.fps, EncoderSettings.of(self._info.internal))
+        encode_cameras(frames, self._info.fps, self._encoders)
+
+    @property
+    def _encoders(self) -> EncoderSettings:
+        """Settings for new videos: the given ones, or those of the dataset."""
+        return self._given_encoders or EncoderSettings.of(self._info.internal)
 
     def _add_tasks(self, tasks: Sequence[str]) -> None:
         new = [task for task in dict.fromkeys(tasks) if task not in self._tasks]
@@ -325,11 +336,10 @@ class LeRobotWriter(LockedWriter):
         for episode in self._pending:
             rows.append(_row(episode, places[episode.entry.index], start, number))
             start += episode.entry.length
+        table = pa.Table.from_pylist(rows)
         if known:  # the columns of another writer, which LeRobot wants to be equal in all files
             schema = require("pyarrow.parquet", "arrow").read_schema(known[0]).remove_metadata()
-            table = pa.Table.from_pylist(rows, schema=schema)
-        else:
-            table = pa.Table.from_pylist(rows)
+            table = _as_in(schema, table)
         extra = {str(each.entry.index): each.entry.extra for each in self._pending}
         table = table.replace_schema_metadata({KEY: json_bytes(extra)})
         path = self._root / EPISODES.format(**number._asdict())
@@ -356,12 +366,25 @@ class LeRobotWriter(LockedWriter):
         noted: dict[str, Any] = {}
         for name in lacking:
             file, depth = self._entries[0].videos[name].file, self._info.features[name].depth
-            noted[name] = {**features[name], "info": video_info(file, self._info.fps, depth)}
+            own: dict[str, Any] = {**self._encoders.described(depth), **(features[name].get("info") or {})}
+            noted[name] = {**features[name], "info": own | video_info(file, self._info.fps, depth)}
         return {"features": {**features, **noted}} if noted else {}
 
     def _write_info(self, changed: Mapping[str, Any]) -> None:
         write_atomic(self._root / INFO, json_bytes({**self._info.entries, **changed}), durable="folder")
         self._info = read_info(self._root)
+
+
+def _as_in(schema: Any, table: Any) -> Any:
+    """Return the columns of a table in the order and types of a schema. LeRobot before 0.6 had figures of integers."""
+    pa = arrow()
+    columns = [
+        table.column(field.name).cast(field.type, safe=False)
+        if field.name in table.schema.names
+        else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _stored(info: Info, spec: Spec) -> dict[str, StoredFeature]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,11 +14,15 @@ from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, suggestion
 from penstock.formats.base.column_names import COLUMN_NAMES
 from penstock.formats.base.pieces import BlockRows
+from penstock.formats.mapping.clocks import RowsOfSteps, TimesRule
 from penstock.formats.mapping.rules import ColumnRule, Pattern
 from penstock.formats.mapping.tree import FileTree, TreeLeaf
 from penstock.formats.mapping.units import Unit
+from penstock.formats.mapping.values import changed_field, changed_rows
 
 TIMES = ("timestamps", "timestamp", "time", "times", "t")
+SINCE_STEPS = 16  # whose rows since the steps before are read together
+LINE_BYTES = 1 << 20  # of rows between others that are made together
 NAMES: Mapping[str, str] = {
     **{name: column for column, groups in COLUMN_NAMES.items() for group in groups for name in group},
     **dict.fromkeys(TIMES, "timestamps"),
@@ -35,26 +39,63 @@ def known_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class UnitLeaves:
-    """The arrays of a unit by their path in its group, and the arrays of its other files by the pattern of these."""
+    """The arrays of a unit by their path in its group, and of its files by the pattern of these."""
 
     unit: Unit
     leaves: Mapping[str, TreeLeaf]
-    others: Mapping[str, Mapping[str, TreeLeaf]]
+    trees: Mapping[str, FileTree]
+
+    def _leaves_in(self, files: str | None) -> Mapping[str, TreeLeaf]:
+        """The arrays of the files of a pattern; none where the file is not there."""
+        if files is None:
+            return self.leaves
+        return self.trees[files].leaves if files in self.trees else {}
+
+    def read(self, files: str | None, name: str) -> Array:
+        """Return all rows of an array. Raises `FormatError`."""
+        leaves = self._leaves_in(files)
+        if name not in leaves:
+            message = f"expected an array {name!r}{suggestion(name, leaves)}, got {_listed(leaves)}"
+            raise FormatError(message, path=str(self.unit if files is None else self.unit.files[files][0]))
+        prefix = f"{self.unit.group}/" if self.unit.group and files is None else ""
+        return self.trees[files or ""].read(prefix + name, 0, leaves[name].rows)
+
+    def times_of(self, column: str, files: str | None, name: str, stated: TimesRule | None) -> TimesRule:
+        """Return where the times of an array are: as stated, or as its file says. Raises `FormatError`."""
+        if stated is not None and stated.files is not None:
+            return stated
+        prefix = f"{self.unit.group}/" if self.unit.group and files is None else ""
+        found = self.trees[files or ""].times_of(prefix + name, stated)
+        if found is None:
+            example = 'times = "t" in the table of the column or of the clock'
+            message = f"expected the times of the column {column!r}, as in {example}"
+            raise FormatError(message, path=str(self.unit), where=name)
+        return replace(found, array=found.array.removeprefix(prefix))
 
     def rows_of(self, column: str, rule: ColumnRule) -> UnitRows:
         """Return the arrays of a column and what their rows are. Raises `FormatError`."""
-        leaves = self.leaves if rule.files is None else self.others[rule.files]
+        leaves = self._leaves_in(rule.files)
         names = rule.arrays or self._only(column, leaves)
+        if rule.otherwise is not None and rule.otherwise in leaves and not set(names) <= leaves.keys():
+            names = (rule.otherwise,)
         if missing := [name for name in names if name not in leaves]:
             hint = suggestion(missing[0], leaves)
             message = f"expected an array {missing[0]!r} for the column {column!r}{hint}, got {_listed(leaves)}"
             raise FormatError(message, path=str(self.unit))
         chosen = [leaves[name] for name in names]
-        if len(chosen) == 1:
-            return UnitRows(names, chosen[0])
-        return UnitRows(names, self._stacked(column, names, chosen))
+        leaf = chosen[0] if len(chosen) == 1 else self._stacked(column, names, chosen)
+        try:
+            return UnitRows(names, replace(leaf, field=changed_field(rule, leaf.field)))
+        except FormatError as error:
+            raise FormatError(f"{error} in the column {column!r}", path=str(self.unit), where=names[0]) from error
+
+    def lacks(self, rule: ColumnRule) -> bool:
+        """Whether the file or an array of a rule does not exist."""
+        leaves = self._leaves_in(rule.files)
+        return not leaves or (rule.otherwise not in leaves and not set(rule.arrays) <= leaves.keys())
 
     def _only(self, column: str, leaves: Mapping[str, TreeLeaf]) -> tuple[str, ...]:
+        leaves = {name: leaf for name, leaf in leaves.items() if not leaf.is_time}
         if len(leaves) != 1:
             message = f"expected one array in the files of the column {column!r}, got {_listed(leaves)}; say which "
             raise FormatError(f'{message}with from = "..."', path=str(self.unit))
@@ -73,12 +114,21 @@ class UnitLeaves:
         return TreeLeaf(first.rows, Field(dtype, (len(leaves),)), min(leaf.block for leaf in leaves), guessed)
 
 
-@dataclass(frozen=True)
-class UnitRows:
-    """Arrays of a column in one unit, together as a leaf."""
+class UnitRows(NamedTuple):
+    """Arrays of a column in one unit, together as a leaf; and which rows of it the column has, None: all in order."""
 
     names: tuple[str, ...]
     leaf: TreeLeaf
+    steps: RowsOfSteps | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.leaf.rows if self.steps is None else len(self.steps.low)
+
+    def at(self, index: IntArray | None) -> UnitRows:
+        """Return some of the rows."""
+        return self if index is None else self._replace(steps=RowsOfSteps(index))
 
 
 def _listed(names: Mapping[str, Any]) -> str:
@@ -120,60 +170,110 @@ class FilesColumn:
     names: Sequence[tuple[str, ...]]
     rows: BlockRows
     unit: IntArray  # of each block
-    start: IntArray  # first row of each block in its unit
+    start: IntArray  # first row of each block in its unit; step, where rows are between others
     stop: IntArray
+    lines: Sequence[RowsOfSteps] | None = None
 
     @classmethod
     def of(cls, name: str, field: Field, rule: ColumnRule, units: Sequence[UnitRows]) -> FilesColumn:
         """Return the column of some rows of each unit."""
-        lengths = np.array([each.leaf.rows for each in units], np.int64)
+        steps = [each.steps for each in units if each.steps is not None]
+        lines = steps if steps and steps[0].high is not None else None
+        lengths = np.array([each.leaf.rows if lines is None else each.rows for each in units], np.int64)
         block = np.array([each.leaf.block or max(each.leaf.rows, 1) for each in units], np.int64)
+        if lines is not None:
+            block[:] = SINCE_STEPS if field.ragged else max(LINE_BYTES // max(field.row_bytes, 1), 1)
         counts = -(-lengths // block)
         unit = np.repeat(np.arange(len(units)), counts)
-        number = np.arange(len(unit)) - np.repeat(offsets_of(counts)[:-1], counts)
-        start = number * block[unit]
+        first = offsets_of(counts)[:-1]
+        start = (np.arange(len(unit)) - np.repeat(first, counts)) * block[unit]
         stop = np.minimum(start + block[unit], lengths[unit])
-        names = [each.names for each in units]
-        return cls(name, field, rule, names, BlockRows.whole(offsets_of(stop - start)), unit, start, stop)
+        rows = BlockRows.whole(offsets_of(stop - start))
+        if steps and lines is None:
+            taken = [np.arange(each.rows) if each.steps is None else each.steps.low for each in units]
+            rows = _picked(taken, first, block, len(unit))
+        return cls(name, field, rule, [each.names for each in units], rows, unit, start, stop, lines)
+
+    def blank(self, block: int) -> Array | None:
+        """Return the row of steps that have none, which is the block after all others; None for these."""
+        if block < len(self.unit):
+            return None
+        zeros = np.zeros((0 if self.field.ragged else 1, *self.field.shape), self.field.dtype)
+        return Ragged(zeros, np.zeros(2, np.int64)) if self.field.ragged else zeros
 
     def decoded(self, block: int, tree: FileTree, prefix: str) -> Array:
         """Return the rows of a block, from the tree of its unit."""
         unit = int(self.unit[block])
         start, stop = int(self.start[block]), int(self.stop[block])
-        parts = [tree.read(prefix + name, start, stop) for name in self.names[unit]]
-        if self.field.ragged:
-            rows = parts[0]
-            if isinstance(rows, Ragged) and rows.dtype != self.field.dtype:
-                return Ragged(rows.values.astype(self.field.dtype), rows.offsets)
-            return rows
+        names = [prefix + name for name in self.names[unit]]
+        if self.lines is None:
+            return self._read(names, tree, start, stop)
+        line = self.lines[unit]
+        if line.weight is None:
+            return line.since(lambda a, b: self._read(names, tree, a, b), start, stop)
+        return line.between(lambda a, b: self._read(names, tree, a, b), start, stop, self.field)
+
+    def _read(self, names: Sequence[str], tree: FileTree, start: int, stop: int) -> Array:
+        """Rows of arrays, together."""
+        parts = [tree.read(name, start, stop) for name in names]
+        rows = parts[0]
+        if self.field.ragged and self.lines is None and not isinstance(rows, Ragged):  # of one length in this file
+            rows = Ragged(rows.reshape(-1, *self.field.shape), np.arange(len(rows) + 1) * rows.shape[1])
+        if isinstance(rows, Ragged):
+            return (
+                rows if rows.dtype == self.field.dtype else Ragged(rows.values.astype(self.field.dtype), rows.offsets)
+            )
         numbers = [part for part in parts if not isinstance(part, Ragged)]
         stacked: AnyArray = numbers[0] if len(numbers) == 1 else np.stack([each.reshape(-1) for each in numbers], 1)
-        return np.ascontiguousarray(stacked, self.field.dtype).reshape(stop - start, *self.field.shape)
+        changed = changed_rows(self.rule, stacked)
+        return np.ascontiguousarray(changed, self.field.dtype).reshape(stop - start, *self.field.shape)
+
+
+def _picked(rows: Sequence[IntArray], first: IntArray, size: IntArray, blank: int) -> BlockRows:
+    """Single rows of the blocks of each unit, -1 for a row of the block `blank`. Rows in a row are one run."""
+    taken = np.concatenate(rows)
+    unit = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
+    block = np.where(taken < 0, blank, first[unit] + taken // size[unit])
+    skip = np.where(taken < 0, 0, taken % size[unit])
+    new = (np.diff(block, prepend=-1) != 0) | (np.diff(skip, prepend=-1) != 1)
+    runs = np.flatnonzero(new)
+    return BlockRows(np.append(runs, len(taken)), block[runs], skip[runs])
 
 
 def column_field(name: str, rule: ColumnRule, units: Sequence[UnitRows], places: Sequence[Unit]) -> Field:
     """Return the field of a column in all units. Raises `FormatError` with the first unit that differs."""
     first = units[0].leaf
-    dtype = first.field.dtype
+    field, dtype = first.field, first.field.dtype
     for rows, place in zip(units, places, strict=True):
         leaf = rows.leaf
         if leaf.field == first.field:
             continue
-        widened = leaf.guessed and first.guessed and {leaf.field.kind, first.field.kind} == {"array"}
+        widened = leaf.guessed and first.guessed and "text" not in (leaf.field.kind, first.field.kind)
         if rule.dtype is None and not widened:
             expected, where = f"{first} as in {places[0]}", ", ".join(rows.names)
             message = f"expected {expected}, got {leaf}; say the type with dtype, as in dtype = {str(dtype)!r}"
             raise FormatError(message, path=str(place), where=where)
-        if (leaf.field.kind, leaf.field.shape) != (first.field.kind, first.field.shape):
+        if (leaf.field.kind, leaf.field.shape) != (field.kind, field.shape):
+            if widened and _values_of_rows(leaf.field) == _values_of_rows(field) is not None:
+                field = replace(field, kind="ragged", shape=_values_of_rows(field) or ())
+                dtype = np.result_type(dtype, leaf.field.dtype)
+                continue
             message = f"expected rows like those of {places[0]}, {first}, got {leaf}"
             raise FormatError(message, path=str(place), where=", ".join(rows.names))
         dtype = np.result_type(dtype, leaf.field.dtype)
-    field = replace(first.field, dtype=dtype)
+    field = replace(field, dtype=dtype)
     if rule.dtype is None:
         return field
     if field.kind == "text":
         raise FormatError(f"expected numbers for dtype {rule.dtype!r}, got text", path=str(places[0]), where=name)
     return replace(field, dtype=np.dtype(rule.dtype))
+
+
+def _values_of_rows(field: Field) -> tuple[int, ...] | None:
+    """The shape of each value of a row that may vary in length; None for rows of one number."""
+    if field.ragged:
+        return field.shape
+    return field.shape[1:] if field.shape else None
 
 
 def alignments(rows: int, steps: int, episodes: int) -> Iterator[Align]:

@@ -128,6 +128,16 @@ class PickleTree(HeldTree):
         return flattened(loads(raw, path=self.path), self.path.name)
 
 
+class TextTree(HeldTree):
+    """The lines of a text that are not empty, as the array `lines`."""
+
+    def load(self) -> FileContent:
+        """Read the text."""
+        with parsing(self.path):
+            text = read_bytes(self.path).removeprefix(MARK).decode()
+        return flattened({"lines": [line.strip() for line in text.split("\n") if line.strip()]}, self.path.name)
+
+
 class SavedTree(HeldTree):
     """What `torch.save` saved. Nothing is run, and PyTorch is not needed."""
 

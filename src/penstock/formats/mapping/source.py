@@ -19,7 +19,7 @@ from penstock.formats.base.state import StateSource
 from penstock.formats.mapping.columns import FilesColumn
 from penstock.formats.mapping.kinds import tree_of
 from penstock.formats.mapping.reading import MappingReading, MappingState
-from penstock.formats.mapping.rules import EpisodeMapping
+from penstock.formats.mapping.rules import EpisodeMapping, Pattern
 from penstock.formats.mapping.tree import FileTree
 
 CACHE_BYTES = 256 << 20
@@ -38,19 +38,20 @@ class FilesSource(StateSource[MappingState]):
     def __reduce__(self) -> tuple[Any, ...]:
         return self._reopen, ()
 
-    def _tree(self, files: tuple[Path, ...]) -> FileTree:
-        """Return the arrays of a file, which is as it was when it was first opened."""
+    def _tree(self, pattern: str, files: tuple[Path, ...]) -> FileTree:
+        """Return the arrays of the files of a pattern; the first is as it was when it was first opened."""
 
         def opened() -> tuple[FileTree, int]:
             path = files[0]
             state = self._opened.setdefault(path, file_state(path))
-            return read_unchanged(path, state, lambda _: self._with_headers(files))
+            return read_unchanged(path, state, lambda _: self._with_headers(pattern, files))
 
-        return self._trees.get(files, opened)
+        return self._trees.get((pattern, files[0], len(files)), opened)
 
-    def _with_headers(self, files: tuple[Path, ...]) -> tuple[FileTree, int]:
+    def _with_headers(self, pattern: str, files: tuple[Path, ...]) -> tuple[FileTree, int]:
         """The arrays after their headers were read, or the file whole, and their bytes."""
-        tree = tree_of(files, self._mapping.csv)
+        names = Pattern(pattern or self._mapping.files or "").names
+        tree = tree_of(files, self._mapping.csv, are_rows=self._mapping.rows in names)
         _ = tree.leaves
         return tree, tree.nbytes
 
@@ -58,13 +59,17 @@ class FilesSource(StateSource[MappingState]):
     @override
     def metadata(self) -> Mapping[str, Any]:
         units = {name: column.rule.unit for name, column in self.state.columns.items() if column.rule.unit}
-        rate = {} if self._mapping.rate is None else {"fps": self._mapping.rate}
+        steps_a_second = self._mapping.steps_a_second
+        rate = {} if steps_a_second is None else {"fps": steps_a_second}
         return {**rate, **({"units": units} if units else {}), "mapping": self._mapping.to_json()}
 
     @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         state = self.state
-        return [dict(state.entries[int(state.unit_of[e])]) for e in episodes]
+        entries = [dict(state.entries[int(state.unit_of[e])]) for e in episodes]
+        if state.starts is None:
+            return entries
+        return [{**entry, "start_ns": int(state.starts[e])} for entry, e in zip(entries, episodes, strict=True)]
 
     @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
@@ -83,9 +88,13 @@ class FilesSource(StateSource[MappingState]):
     def _decoded(self, state: MappingState, column: FilesColumn, block: int) -> Array:
         """Return the rows of a block, decoded or from the cache."""
 
+        if (blank := column.blank(block)) is not None:
+            return blank
+
         def decoded() -> tuple[Array, int]:
             unit = state.units[int(column.unit[block])]
-            tree = self._tree(unit.files[column.rule.files or ""])
+            pattern = column.rule.files or ""
+            tree = self._tree(pattern, unit.files[pattern])
             prefix = f"{unit.group}/" if unit.group and column.rule.files is None else ""
             rows = column.decoded(block, tree, prefix)
             nbytes = rows.nbytes if isinstance(rows, Ragged) or rows.base is None else 64  # views are not counted again

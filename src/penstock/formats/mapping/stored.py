@@ -1,19 +1,21 @@
-"""Kinds of files whose arrays are read where they are: `.npy`, `.npz`, safetensors, HDF5, Zarr."""
+"""Kinds of files whose arrays are read where they are: `.npy`, `.npz`, safetensors, HDF5, Zarr; gzipped `.npy`."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from penstock.containers.gunzip import gunzip, told_size
 from penstock.containers.hdf5 import Dataset, File
-from penstock.containers.npy import map_array
-from penstock.containers.npz import NpzArchive
+from penstock.containers.npy import LONGEST, MAGIC, array_of, header_of, map_array
+from penstock.containers.npz import MAX_BYTES, NpzArchive
 from penstock.containers.zarr.group import ZarrGroup
 from penstock.core.arrays import AnyArray
 from penstock.core.boundary import parsing
@@ -22,9 +24,11 @@ from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
+from penstock.files.remote import file_state, read_bytes
+from penstock.files.shared import SHARED_BYTES, shared_arrays
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import plain
-from penstock.formats.mapping.tree import NUMBERS, FileContent, FileTree, Held, HeldTree, TreeLeaf, flattened, held_of
+from penstock.formats.mapping.tree import NUMBERS, FileContent, FileTree, Held, HeldTree, TreeLeaf, flattened
 
 BLOCK_BYTES = 1 << 22  # of chunks that are decoded together
 TEXT = Field(np.dtype(np.uint8), kind="text")
@@ -36,32 +40,52 @@ ONLY = "values"  # name of the array of a file that has one
 SAFE_HEADER = 100 << 20  # bytes, which the format allows
 
 
-class NpyTree(FileTree):
-    """One array, which is called `values`. Numbers and text are mapped."""
+class NpyTree(HeldTree):
+    """One array, which is called `values`. Numbers and text are mapped; objects are read as data, by their names."""
 
-    @cached_property
-    def _array(self) -> Held | None:
+    def load(self) -> FileContent:
+        """Map the array."""
         with parsing(self.path):
-            return held_of(map_array(self.path))
+            array = self._array()
+            return flattened(array if array.ndim else array.item(), self.path.name)
 
-    def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return the array."""
-        array = self._array
-        return {} if array is None else {ONLY: TreeLeaf(len(array.rows), array.field)}
-
-    def read(self, name: str, start: int, stop: int) -> Array:
-        """Return mapped rows."""
-        array = self._array
-        if array is None:
-            raise KeyError(name)
-        return array.rows[start:stop]
+    def _array(self) -> AnyArray:
+        raw = map_file(self.path)
+        if header_of(raw[: LONGEST + 12].tobytes(), path=self.path).dtype.hasobject:
+            return array_of(raw.tobytes(), path=self.path, objects=True)
+        return map_array(self.path)
 
     @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """The array, if it is neither numbers nor text with rows."""
-        if self._array is not None:
-            return ()
-        return [LeftOut("array", ONLY, "unsupported-dtype", "expected rows of numbers or text, got others")]
+    def nbytes(self) -> int:
+        """Mapped rows are not counted."""
+        return 1 << 10
+
+
+class PackedNpyTree(NpyTree):
+    """The array of a `.npy` file packed by gzip. A large one is unpacked once into the user's cache, and mapped."""
+
+    def find_leaves(self) -> Mapping[str, TreeLeaf]:
+        """Return the array, of which some rows are read at a time."""
+        leaves = super().find_leaves()
+        return {
+            name: replace(leaf, block=max(BLOCK_BYTES // max(leaf.field.row_bytes, 1), 1))
+            if leaf.rows * leaf.field.row_bytes >= SHARED_BYTES
+            else leaf
+            for name, leaf in leaves.items()
+        }
+
+    def _array(self) -> AnyArray:
+        packed = read_bytes(self.path)
+        if told_size(packed) < SHARED_BYTES:
+            return self._unpacked(packed)
+        key = f"unpacked {self.path} {file_state(self.path)}"
+        return shared_arrays(key, lambda: {ONLY: self._unpacked(packed)})[ONLY]
+
+    def _unpacked(self, packed: bytes) -> AnyArray:
+        raw = gunzip(packed, MAX_BYTES)
+        if not raw.startswith(MAGIC):
+            raise FormatError(f"expected an .npy file packed by gzip, got {raw[:8]!r}", path=self.path)
+        return array_of(raw, path=self.path, objects=True)
 
 
 class NpzTree(FileTree):

@@ -7,7 +7,7 @@ arrays as they are read them in place; others decode a file whole, and are read 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import plain
+from penstock.formats.mapping.clocks import TimesRule
 
 T = TypeVar("T")
 
@@ -33,20 +34,34 @@ DEEPEST = 32  # levels of nested values
 class TreeLeaf:
     """An array of a file: its number of rows, the field of a row, and how many rows are decoded together (0: all).
 
-    `guessed` says that text was read as numbers, so that another file may have a wider type.
+    `guessed` says that text was read as numbers, so that another file may have a wider type. `is_time` says that it has
+    the times of other arrays, or their numbers, and `note` what else a person may want to know.
     """
 
     rows: int
     field: Field
     block: int = 0
     guessed: bool = False
+    is_time: bool = False
+    note: str = ""
 
     def __str__(self) -> str:
+        return f"{self._type}; {self.note}" if self.note else self._type
+
+    @property
+    def _type(self) -> str:
         shape = "".join(f", {size}" for size in self.field.shape)
         if self.field.kind == "text":
             return f"text [{self.rows}]"
         ragged = f", ?{shape}" if self.field.ragged else shape
         return f"{self.field.dtype} [{self.rows}{ragged}]"
+
+
+class TreeGuess(NamedTuple):
+    """Entries of a mapping for files like one, and whether they are the only ones that make sense."""
+
+    entries: Mapping[str, Any]
+    is_sure: bool
 
 
 class FileTree(ABC):
@@ -67,6 +82,15 @@ class FileTree(ABC):
     @abstractmethod
     def read(self, name: str, start: int, stop: int) -> Array:
         """Return rows of a leaf."""
+
+    @property
+    def guess(self) -> TreeGuess | None:
+        """A mapping for files like this, where the kind of file knows better than names of arrays tell."""
+        return None
+
+    def times_of(self, name: str, stated: TimesRule | None) -> TimesRule | None:
+        """Return where the times of a leaf's rows are. A tree that knows overrides it; others know what was stated."""
+        return stated
 
     def leaves_of(self, group: str) -> Mapping[str, TreeLeaf]:
         """Return the arrays by their path in a group."""
@@ -181,6 +205,48 @@ class HeldTree(FileTree):
         return self.content.left_out
 
 
+class StackedTree(FileTree):
+    """Files with one row each, which have the arrays of the first. `tree` opens one. Cost of a row: one file."""
+
+    def __init__(self, paths: Sequence[Path], tree: Callable[[Path], FileTree]) -> None:
+        super().__init__(paths[0])
+        self._paths, self._tree = paths, tree
+
+    def find_leaves(self) -> Mapping[str, TreeLeaf]:
+        """Return the arrays and the single numbers of the first file, each as a row."""
+        fields = _whole_fields(self._tree(self.path))
+        if not fields:
+            raise FormatError("expected arrays of numbers in a file of one row, got none", path=self.path)
+        return {name: TreeLeaf(len(self._paths), field, block=1) for name, field in fields.items()}
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """Parts of the first file that are no leaf."""
+        return self._tree(self.path).left_out
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """Read files."""
+        field = self.leaves[name].field
+        out: AnyArray = np.empty((stop - start, *field.shape), field.dtype)
+        for row, path in zip(out, self._paths[start:stop], strict=True):
+            tree = self._tree(path)
+            if (got := _whole_fields(tree).get(name)) != field:
+                expected = f"{field.dtype}{list(field.shape)} as in {self.path.name}"
+                message = f"expected {expected}, got {'nothing' if got is None else f'{got.dtype}{list(got.shape)}'}"
+                raise FormatError(message, path=path, where=name)
+            leaf = tree.leaves.get(name)
+            row[...] = tree.values[name] if leaf is None else tree.read(name, 0, leaf.rows)
+        return out
+
+
+def _whole_fields(tree: FileTree) -> dict[str, Field]:
+    """Arrays and single numbers of a file by name, each as one row."""
+    numbers = {name: leaf for name, leaf in tree.leaves.items() if leaf.field.kind == "array"}
+    fields = {name: Field(leaf.field.dtype, (leaf.rows, *leaf.field.shape)) for name, leaf in numbers.items()}
+    single = {name: value for name, value in tree.values.items() if isinstance(value, bool | int | float)}
+    return fields | {name: Field(np.asarray(value).dtype) for name, value in single.items()}
+
+
 def flattened(value: Any, name: str) -> FileContent:
     """Return the arrays and the single values among nested dicts and lists.
 
@@ -235,7 +301,7 @@ def _records(value: Any) -> list[Mapping[Any, Any]] | None:
 def held_of(value: Any) -> Held | None:
     """Return a list or array as rows of numbers or text; None where it is neither.
 
-    Lists of rows that vary in length are ragged. None among numbers is NaN.
+    Lists of rows that vary in length are ragged. None among rows of one shape is NaN.
     """
     if is_array(value):
         if value.dtype.kind in NUMBERS and value.ndim:
@@ -254,7 +320,10 @@ def _held_rows(rows: list[Any]) -> Held | None:
     if all(row is None for row in rows):
         return None
     try:
-        return _numbers([np.asarray(np.nan if row is None else row) for row in rows])
+        given = [np.asarray(row) for row in rows if row is not None]
+        nothing = np.full(given[0].shape, np.nan) if len({row.shape for row in given}) == 1 else np.asarray(np.nan)
+        filled = iter(given)
+        return _numbers([nothing if row is None else next(filled) for row in rows])
     except (ValueError, TypeError, OverflowError):  # lists of lists of different lengths
         return None
 

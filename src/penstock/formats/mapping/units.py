@@ -16,6 +16,8 @@ from penstock.formats.mapping.kinds import READABLE, suffix_of
 from penstock.formats.mapping.rules import NAME, EpisodeMapping, Pattern
 
 DEEPEST = 16  # levels of folders
+LEFT_BEHIND = (".", "._", "Thumbs.db", "desktop.ini", ".DS_Store")
+"""How names begin of files that systems write into folders, after that of all hidden files."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,12 @@ def names_below(folder: Path, most: int | None = None) -> list[str]:
 
     Links to folders are followed, except to those above. Cost: lists all folders, up to `most` files.
     """
-    return in_natural_order(islice(_below(folder, "", frozenset()), most))
+    return in_natural_order(islice(names_within(folder), most))
+
+
+def names_within(folder: Path) -> Iterator[str]:
+    """Yield the files below a folder as `names_below` does, in no order."""
+    return _below(folder, "", frozenset())
 
 
 def _below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[str]:
@@ -74,41 +81,58 @@ def found_files(root: Path, mapping: EpisodeMapping) -> FoundFiles:
     if root.is_file() or root.suffix.lower() == ".zarr":
         return FoundFiles([Unit({}, {"": (root,)})], [])
     names = names_below(root)
-    patterns = {"": mapping.files or _common_pattern(names, root)}
-    for rule in (mapping.columns or {}).values():
-        if rule.files is not None:
-            patterns[rule.files] = rule.files
+    wanted = [name for name in names if not mapping.leaves_out(name) and not _is_hidden(name)]
+    main = Pattern(mapping.files or _common_pattern(wanted, root))
+    needs = {rule.files: False for rule in mapping.rules() if rule.files is not None}
+    needs |= {rule.files: True for rule in (mapping.columns or {}).values() if rule.files and not rule.optional}
+    needs |= dict.fromkeys(mapping.files_of_times, True)
+    keys = [name for name in main.names if name != mapping.rows]
+    tables = {files: _by_texts(Pattern(files), keys, mapping.rows, wanted) for files in needs}
+    shared = {files: [name for name in keys if name in Pattern(files).names] for files in needs}
     units: list[Unit] = []
     used: set[str] = set()
-    main = Pattern(patterns.pop(""))
-    others = {key: _by_texts(Pattern(text), main, names) for key, text in patterns.items()}
-    shared = {key: [name for name in main.names if name in Pattern(text).names] for key, text in patterns.items()}
-    for texts, chosen in _by_texts(main, main, names).items():
-        for name in chosen:
-            files: dict[str, tuple[Path, ...]] = {"": (root / name,)}
-            used.add(name)
-            for key, table in others.items():
-                mine = table.get(tuple(pair for pair in texts if pair[0] in shared[key]))
-                if not mine:
+    for texts, chosen in _by_texts(main, keys, mapping.rows, wanted).items():
+        for mine in [chosen] if mapping.rows is not None else [[name] for name in chosen]:
+            files = {"": tuple(root / name for name in mine)}
+            used.update(mine)
+            for key, table in tables.items():
+                others = table.get(tuple(pair for pair in texts if pair[0] in shared[key]), [])
+                if needs[key] and not others:
                     shown = Pattern(key).filled(dict(texts)).text
-                    raise FormatError(f"expected files {shown!r} next to {name}, got none", path=root)
-                files[key] = tuple(root / each for each in mine)
-                used.update(mine)
+                    raise FormatError(f"expected files {shown!r} next to {mine[0]}, got none", path=root)
+                files |= {key: tuple(root / name for name in others)} if others else {}
+                used.update(others)
             units.append(Unit(dict(texts), files))
     if not units:
         raise FormatError(f"expected files {main.text!r}, got {_shown(names)}", path=root)
     rest = [name for name in names if name not in used and not mapping.leaves_out(name) and name != NAME]
-    return FoundFiles(units, unused_files(rest, f"files {main.text!r}"))
+    return FoundFiles(units, unused_files(rest, f"files {main.text!r}", LEFT_BEHIND))
 
 
-def _by_texts(pattern: Pattern, main: Pattern, names: Sequence[str]) -> dict[tuple[tuple[str, str], ...], list[str]]:
-    """Files that a pattern matches, by the texts of the names that it shares with the main pattern."""
-    shared = [name for name in main.names if name in pattern.names]
-    table: dict[tuple[tuple[str, str], ...], list[str]] = {}
+def _is_hidden(name: str) -> bool:
+    """Whether a file is one that copies and file managers leave behind."""
+    return name.rpartition("/")[2].startswith(LEFT_BEHIND[1:])
+
+
+def _by_texts(
+    pattern: Pattern, keys: Sequence[str], rows: str | None, names: Sequence[str]
+) -> dict[tuple[tuple[str, str], ...], list[str]]:
+    """Files that a pattern matches, by the texts of some of its names; in the order of the numbers of `rows`."""
+    shared = [name for name in keys if name in pattern.names]
+    table: dict[tuple[tuple[str, str], ...], list[tuple[int, str]]] = {}
     for name in names:
         if (texts := pattern.match(name)) is not None:
-            table.setdefault(tuple((each, texts[each]) for each in shared), []).append(name)
-    return table
+            number = row_number(texts[rows], name) if rows is not None and rows in texts else 0
+            table.setdefault(tuple((each, texts[each]) for each in shared), []).append((number, name))
+    order = {key: sorted(some, key=lambda each: each[0]) for key, some in table.items()}  # stable: names are in order
+    return {key: [name for _, name in some] for key, some in order.items()}
+
+
+def row_number(text: str, name: str) -> int:
+    """Return the number of a row in the name of its file."""
+    if not text.isdecimal():
+        raise FormatError(f"expected a number in the name of a file of one row, got {text!r} in {name}")
+    return int(text)
 
 
 def _common_pattern(names: Sequence[str], root: Path) -> str:

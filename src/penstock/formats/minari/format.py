@@ -25,7 +25,7 @@ from penstock.errors import (
 from penstock.files import locked
 from penstock.formats.base.file_facts import ReadFacts
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.format import Format
+from penstock.formats.base.format import Format, HubDataset
 from penstock.formats.base.repairs import Repair
 from penstock.formats.base.writer import Target
 from penstock.formats.minari import (
@@ -182,6 +182,15 @@ class MinariFormat(Format):
         except (DataError, FormatError):
             return None
         return path if (path / ids.DATA).is_dir() else None
+
+    @override
+    def on_hub(self, name: str) -> HubDataset | None:
+        """The dataset with that id on the hub of Minari, which `MINARI_REMOTE` names."""
+        try:
+            path = ids.directory(name)
+        except (DataError, FormatError):
+            return None
+        return HubDataset(f"{ids.hub()}/{name}", path, ids.ENVIRONMENT_VARIABLE, f"minari download {name}")
 
     def check(self, path: Path, *, deep: bool = True, infos: Infos = "strict") -> Iterator[Finding]:
         """Look for damage in the structure, the totals and the metadata of episodes. `infos` is an option of `open`."""

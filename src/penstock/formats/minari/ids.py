@@ -15,6 +15,8 @@ NAMESPACE = re.compile(r"[-_\w][-_\w/]*[-_\w]+")
 DATASET_ID = re.compile(rf"(?:(?P<namespace>{NAMESPACE.pattern})/)?(?P<name>[-_\w]+?)(?:-v(?P<version>\d+))?")
 
 ENVIRONMENT_VARIABLE = "MINARI_DATASETS_PATH"
+DEFAULT_REMOTE = "hf://farama-minari"
+_SCHEMES = {"hf": "hf://datasets/", "gcp": "gs://"}
 NAMESPACE_FILE = "namespace_metadata.json"
 DATA = "data"  # the folder in the folder of a dataset
 
@@ -61,6 +63,17 @@ def root() -> Path:
     """Folder of local datasets: `MINARI_DATASETS_PATH`, or `~/.minari/datasets`. Nothing is created."""
     configured = os.environ.get(ENVIRONMENT_VARIABLE)
     return Path(configured) if configured else Path.home() / ".minari" / "datasets"
+
+
+def remote() -> str:
+    """The hub as Minari writes it: `MINARI_REMOTE`, or the Farama Foundation's on Hugging Face."""
+    return os.environ.get("MINARI_REMOTE") or DEFAULT_REMOTE
+
+
+def hub() -> str:
+    """URL or folder of the hub."""
+    scheme, separator, place = remote().rstrip("/").partition("://")
+    return f"{_SCHEMES.get(scheme, f'{scheme}://')}{place}" if separator else scheme
 
 
 def inside(name: str, base: Path | None = None) -> Path:

@@ -15,6 +15,7 @@ from penstock.errors import FormatError
 from penstock.files.listing import list_files, spread
 from penstock.files.remote import open_file, read_bytes
 from penstock.formats.base.account import LeftOut, unused_files
+from penstock.formats.base.signatures import is_narrower_table
 
 Kind = Literal["parquet", "arrow", "arrow stream", "json lines"]
 
@@ -102,6 +103,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def has_table(path: Path) -> bool:
     """Return whether there is a table: a file of one of the kinds, or a folder with nothing but shards."""
+    if is_narrower_table(path):
+        return False
     if not path.is_dir():
         return path.is_file() and kind_of(path) is not None
     if (path / SPLITS).is_file():

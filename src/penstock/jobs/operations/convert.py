@@ -43,6 +43,7 @@ from penstock.formats.base.format import format_to_write
 from penstock.formats.base.writer import PartStart, PartWriter
 from penstock.jobs.operation import Operation, pack, unpack
 from penstock.jobs.staging import RemoteStaging, StagingFolder
+from penstock.locations.hub import DATASETS
 from penstock.locations.location import Url, output_place
 from penstock.locations.upload import upload_path
 
@@ -289,6 +290,9 @@ def _staging(arguments: Mapping[str, Any], fingerprint: str) -> StagingFolder:
     """Return where the parts of a target are."""
     place = output_place(arguments["out"])
     if isinstance(place, Url):
+        if place.full.startswith(DATASETS):
+            hint = "leave out the parts, or write to a path and convert that to the repository"
+            raise DataError(f"expected a store that takes parts, {place} takes no parts, but commits; {hint}")
         return RemoteStaging(place, _store_options(arguments), arguments, fingerprint)
     return StagingFolder(arguments["out"], arguments, fingerprint)
 

@@ -15,7 +15,7 @@ from penstock.cli.options import From, In, Opening, Storage, opened, pairs
 from penstock.cli.show import Json, print_json
 from penstock.errors import DataError, require
 from penstock_driving.commands.scene import LEGEND, LIGHTS, PREDICTED, Drive, page, road_of
-from penstock_driving.formats.l5kit import L5KitSource
+from penstock_driving.formats.l5kit.source import DrivingSource
 from penstock_driving.logs import scene_logs
 from penstock_driving.tables import read_pred_csv
 
@@ -63,7 +63,7 @@ def view(
     predicted = None if predictions is None else read_pred_csv(predictions)
     located, dataset = opened(location, opening, source, pairs(storage, "--storage"))
     with dataset:
-        if not isinstance(dataset, L5KitSource):
+        if not isinstance(dataset, DrivingSource):
             raise DataError(
                 f"expected a driving log, got {located.format} at {located}; draw it with: penstock film {located}"
             )

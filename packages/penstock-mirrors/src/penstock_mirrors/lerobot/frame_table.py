@@ -14,7 +14,7 @@ from penstock.core.ragged import Array, Ragged
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import ArgumentError, require
 from penstock.formats.lerobot.info import CAMERAS, Feature
-from penstock_mirrors.lerobot.reading import tensor_of
+from penstock_mirrors.lerobot.reading import tensor_of, values_of
 
 TableFormat = Literal["torch", "numpy"] | None
 
@@ -142,7 +142,7 @@ class FrameTable:
 
     def _formatted(self, feature: Feature, rows: Array) -> Any:
         if isinstance(rows, Ragged):
-            return rows.strings()
+            return values_of(feature, rows)
         if self._format == "torch":
             return list(tensor_of(feature, rows))
         values = rows[..., 0] if feature.shape == (1,) else np.asarray(rows)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -10,17 +11,17 @@ from typing import Any, Self
 import numpy as np
 
 from penstock.core.arrays import AnyArray
-from penstock.core.narrowing import is_dict
 from penstock.errors import ArgumentError
 from penstock.formats.lerobot.creation import (
     CHUNKS_SIZE,
     DATA_MB,
     VIDEO_MB,
     WriteOptions,
+    change_entries,
     change_sizes,
     create_features,
 )
-from penstock.formats.lerobot.depth import MM
+from penstock.formats.lerobot.depth import MM, Depth, Unit
 from penstock.formats.lerobot.episodes import (
     EpisodeEntry,
     read_entries,
@@ -29,24 +30,52 @@ from penstock.formats.lerobot.episodes import (
     read_tasks,
     stored_rows,
 )
-from penstock.formats.lerobot.info import CAMERAS, INTERNAL, STATS, Info, read_info, read_json
-from penstock.formats.lerobot.pending import PendingEpisode, lacks_video_info, read_pending, video_info
+from penstock.formats.lerobot.info import CAMERAS, STATS, TOOLS, Info, read_info, read_json
+from penstock.formats.lerobot.language import MESSAGE_FIELDS
+from penstock.formats.lerobot.pending import PendingEpisode, read_pending, video_info
 from penstock.formats.lerobot.stats import merged
-from penstock.formats.lerobot.video import EncoderSettings
-from penstock_mirrors.lerobot.arguments import NOT_DOWNLOADED, existing_root, only, require_local, root_of
-from penstock_mirrors.lerobot.hub import refuse_to_pull
+from penstock_mirrors.lerobot.arguments import (
+    RepoType,
+    depth_unit,
+    existing_root,
+    refuse_downloads,
+    require_local,
+    root_of,
+    url_of,
+)
+from penstock_mirrors.lerobot.encoders import (
+    DepthEncoderConfig,
+    RGBEncoderConfig,
+    VideoEncoderConfig,
+    described,
+    is_known,
+    with_encoders,
+)
+from penstock_mirrors.lerobot.info import DatasetInfo
 
 Statistics = dict[str, dict[str, AnyArray]]
 
-VIDEO_CODECS = {"libsvtav1": "libsvtav1", "auto": "libsvtav1", "h264": "libx264", "hevc": "libx265"}
-"""Names of encoders in PyAV."""
+SAY_TOOL: Mapping[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "say",
+        "description": "Speak a short utterance to the user via the TTS executor.",
+        "parameters": {
+            "type": "object",
+            "properties": {"text": {"type": "string", "description": "The verbatim text to speak."}},
+            "required": ["text"],
+        },
+    },
+}
+"""The tool of datasets that name none, as in LeRobot."""
 
 
 class EpisodeRows:
-    """Metadata of episodes: `rows[0]` is a dict of one, `rows["length"]` a list of all."""
+    """Metadata of episodes: `rows[2]` is a dict of the episode with index 2, `rows["length"]` a list of all."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self._rows = rows
+        self._places = {row["episode_index"]: place for place, row in enumerate(rows)}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -59,12 +88,22 @@ class EpisodeRows:
             if key not in self.column_names:
                 raise KeyError(f"no column {key!r}; there are {self.column_names}")
             return [row.get(key) for row in self._rows]
-        return dict(self._rows[key])
+        if key < 0:  # from the end
+            return dict(self._rows[key])
+        if key not in self._places:
+            raise IndexError(f"no episode {key}; there are {within(self._places)}")
+        return dict(self._rows[self._places[key]])
 
     @property
     def column_names(self) -> list[str]:
         """Names of the entries."""
         return list(dict.fromkeys(name for row in self._rows for name in row))
+
+
+def within(indices: Collection[int]) -> str:
+    """Return indices of episodes for a message: as a range if there are no gaps."""
+    known = sorted(indices)
+    return f"0:{len(known)}" if known == list(range(len(known))) else f"{len(known)}: {known[:8]}"
 
 
 class LeRobotDatasetMetadata:
@@ -77,13 +116,17 @@ class LeRobotDatasetMetadata:
         revision: str | None = None,
         force_cache_sync: bool = False,
         metadata_buffer_size: int = 10,
+        *,
+        repo_type: RepoType = "dataset",
+        token: str | bool | None = None,
     ) -> None:
-        only("revision", revision, None, NOT_DOWNLOADED)
-        only("force_cache_sync", force_cache_sync, False, NOT_DOWNLOADED)
+        refuse_downloads(revision, force_cache_sync, token)
         self.repo_id = repo_id
+        self.repo_type: RepoType = repo_type
         self.revision = revision
-        self.root = existing_root(repo_id, root)
+        self.root = existing_root(repo_id, root, repo_type)
         self.stored: Info = read_info(self.root)
+        self._depth_unit: Unit | None = None  # of figures
 
     @classmethod
     def create(
@@ -98,81 +141,84 @@ class LeRobotDatasetMetadata:
         chunks_size: int | None = None,
         data_files_size_in_mb: int | None = None,
         video_files_size_in_mb: int | None = None,
-        vcodec: str = "libsvtav1",
+        *,
+        rgb_encoder: RGBEncoderConfig | None = None,
+        depth_encoder: DepthEncoderConfig | None = None,
     ) -> Self:
         """Create a dataset without episodes. See `LeRobotDataset.create`."""
-        encoder = _encoder(vcodec)
-        if not use_videos:
-            only("vcodec", vcodec, "libsvtav1", "without videos nothing is encoded")
         options = WriteOptions(
             fps=fps,
             robot_type=robot_type,
             cameras="video" if use_videos else "image",
-            codec=encoder,
             chunks_size=CHUNKS_SIZE if chunks_size is None else chunks_size,
             data_files_size_in_mb=DATA_MB if data_files_size_in_mb is None else data_files_size_in_mb,
             video_files_size_in_mb=VIDEO_MB if video_files_size_in_mb is None else video_files_size_in_mb,
         )
+        if use_videos and any(feature.get("dtype") == "video" for feature in features.values()):
+            rgb = rgb_encoder or RGBEncoderConfig()
+            options = replace(options, **vars(rgb.settings(None)))
+            features = with_encoders(features, rgb, depth_encoder or DepthEncoderConfig())
         create_features(root_of(repo_id, root), features, options, videos=use_videos)
         return cls(repo_id, root)
 
-    def load_metadata(self) -> None:
-        """Read the metadata again."""
-        self.reload()
+    def ensure_readable(self) -> None:
+        """Do nothing: metadata are read when they are used."""
 
-    def pull_from_repo(
-        self,
-        allow_patterns: Sequence[str] | str | None = None,
-        ignore_patterns: Sequence[str] | str | None = None,
-    ) -> None:
-        """Refuse to download. The error names the command of the Hub's tools that does."""
-        refuse_to_pull(self.repo_id, self.root, allow_patterns, ignore_patterns)
+    def finalize(self) -> None:
+        """Do nothing: metadata are on the disk when an episode is saved."""
 
     @property
     def url_root(self) -> str:
         """URL of the dataset on the Hub, which `penstock.open` reads."""
-        return f"hf://datasets/{self.repo_id}"
+        return url_of(self.repo_id, self.repo_type)
 
     @property
-    def encoder_settings(self) -> EncoderSettings:
-        """Settings of the encoders of cameras."""
-        own = self.stored.entries.get(INTERNAL)
-        return EncoderSettings.of(own if is_dict(own) else {})
+    def known_encoder(self) -> RGBEncoderConfig | None:
+        """Encoder of the videos that another program recorded, if it can be used."""
+        for name in self.video_keys:
+            info = self.features[name].get("info") or {}
+            if (
+                "codec" not in self.stored.internal
+                and name not in self.depth_keys
+                and is_known(info.get("video.codec"))
+            ):
+                return RGBEncoderConfig.from_video_info(info)
+        return None
 
-    def require_encoder(self, vcodec: str) -> None:
-        """Check the encoder for episodes to record."""
-        encoder, own = _encoder(vcodec), self.encoder_settings.codec
-        if vcodec != "libsvtav1" and self.video_keys and encoder != own:
-            raise ArgumentError(f"expected the encoder {own!r} of the dataset, got vcodec={vcodec!r}; leave it out")
-
-    def update_video_info(self, video_key: str | None = None) -> None:
-        """Note the encoding of cameras in `features`, where it is missing; `finalize` stores it in the dataset."""
+    def update_video_info(
+        self,
+        video_key: str | None = None,
+        video_encoder: VideoEncoderConfig | None = None,
+        preserve_keys: Iterable[str] | None = None,
+    ) -> None:
+        """Note the encoding of cameras in `features`, from their first video; the file stays as it is."""
         if video_key is not None and video_key not in self.video_keys:
             raise ArgumentError(f"no camera {video_key!r} in video; there are {self.video_keys}")
         for name in self.video_keys if video_key is None else [video_key]:
-            if lacks_video_info(self.features[name]):
-                depth = self.stored.features[name].depth
-                self.features[name]["info"] = video_info(self._entry(0).videos[name].file, self.fps, depth)
+            own: dict[str, Any] = {"is_depth_map": False, **(self.features[name].get("info") or {})}
+            own["is_depth_map"] |= own.pop("video.is_depth_map", False)  # its name before LeRobot 0.6
+            depth = self.stored.features[name].depth
+            found = video_info(self.entries[0].videos[name].file, self.fps, depth)
+            found = {**({} if video_encoder is None else described(video_encoder)), **found}
+            kept: dict[str, Any] = {key: own[key] for key in preserve_keys or () if key in own}
+            self.features[name]["info"] = {**own, **found, **kept}
 
     def reload(self) -> None:
         """Read the metadata again, because episodes were saved."""
         self.stored = read_info(self.root)
-        for name in ("info", "pending", "entries", "_finalised", "episodes", "tasks", "subtasks", "stats"):
+        for name in ("info", "pending", "entries", "_finalised", "_by_index", "episodes", "tasks", "subtasks", "stats"):
             self.__dict__.pop(name, None)
 
     @cached_property
-    def info(self) -> dict[str, Any]:
-        """Content of `meta/info.json`, with shapes as tuples. Episodes that are not finalised are counted."""
-        entries = dict(self.stored.entries)
-        entries["features"] = {
-            name: {**each, "shape": tuple(each["shape"])} for name, each in entries["features"].items()
-        }
+    def info(self) -> DatasetInfo:
+        """Content of `meta/info.json`. Episodes that are not finalised are counted."""
+        entries = {**self.stored.entries, "features": {k: dict(v) for k, v in self.stored.entries["features"].items()}}
         if self.pending:
             entries["total_episodes"] = len(self.entries)
             entries["total_frames"] = sum(entry.length for entry in self.entries)
             entries["total_tasks"] = len(self.tasks)
             entries["splits"] = {"train": f"0:{len(self.entries)}"}
-        return entries
+        return DatasetInfo.from_dict(entries)
 
     @cached_property
     def pending(self) -> list[PendingEpisode]:
@@ -216,10 +262,7 @@ class LeRobotDatasetMetadata:
 
     @cached_property
     def stats(self) -> Statistics | None:
-        """Figures of the dataset by feature, merged from figures of episodes if it has no others; None without any.
-
-        Figures of depth are in millimetres, as depth in items is.
-        """
+        """Figures of the dataset by feature, merged from figures of episodes if it has no others; None without any."""
         path = self.root / STATS
         whole: Statistics = {}
         if path.is_file():
@@ -230,10 +273,22 @@ class LeRobotDatasetMetadata:
                     arrays = _arrays(figures)
                     whole[name] = merged(whole[name], arrays) if name in whole else arrays
         for name, feature in self.stored.features.items():
-            if feature.depth is not None and feature.depth.unit == "m" and name in whole:
+            if name in whole and (factor := factor_of(feature.depth, self._depth_unit)) != 1:
                 figures = whole[name]
-                whole[name] = {figure: v if figure == "count" else v * MM for figure, v in figures.items()}
+                whole[name] = {figure: v if figure == "count" else v * factor for figure, v in figures.items()}
         return whole or None
+
+    def rescale_depth_stats(self, output_unit: str) -> None:
+        """Let `stats` have figures of depth in a unit. Depth of no known unit stays as it is."""
+        self._depth_unit = depth_unit(output_unit)
+        self.__dict__.pop("stats", None)
+
+    def filter_episodes(
+        self, predicate: Callable[[dict[str, Any]], bool], candidates: Sequence[int] | None = None
+    ) -> list[int]:
+        """Return the indices of the episodes whose metadata fulfil a condition, of some episodes or of all."""
+        rows = [row for row in self.episodes if candidates is None or row["episode_index"] in candidates]
+        return sorted(row["episode_index"] for row in rows if predicate(row))
 
     @cached_property
     def subtasks(self) -> dict[int, str] | None:
@@ -255,35 +310,39 @@ class LeRobotDatasetMetadata:
             raise KeyError(f"no camera {vid_key!r} in video; there are {list(videos)}")
         return videos[vid_key].file.relative_to(self.root)
 
-    def _entry(self, number: int) -> EpisodeEntry:
-        if not 0 <= number < len(self.entries):
-            raise IndexError(f"expected an episode within 0:{len(self.entries)}, got {number}")
-        return self.entries[number]
+    def _entry(self, index: int) -> EpisodeEntry:
+        if index not in self._by_index:
+            raise IndexError(f"no episode {index}; there are {within(self._by_index)}")
+        return self._by_index[index]
+
+    @cached_property
+    def _by_index(self) -> dict[int, EpisodeEntry]:
+        return {entry.index: entry for entry in self.entries}
 
     @property
     def data_path(self) -> str:
         """Pattern of the names of data files."""
-        return self.info["data_path"]
+        return self.info.data_path
 
     @property
     def video_path(self) -> str | None:
         """Pattern of the names of video files."""
-        return self.info.get("video_path")
+        return self.info.video_path
 
     @property
     def robot_type(self) -> str | None:
         """Name of the robot."""
-        return self.info.get("robot_type")
+        return self.info.robot_type
 
     @property
     def fps(self) -> float:
         """Frames a second."""
-        return self.info["fps"]
+        return self.info.fps
 
     @property
     def features(self) -> dict[str, dict[str, Any]]:
         """Features by name: `dtype`, `shape` and `names`."""
-        return self.info["features"]
+        return self.info.features
 
     @property
     def image_keys(self) -> list[str]:
@@ -301,6 +360,27 @@ class LeRobotDatasetMetadata:
         return [name for name, feature in self.features.items() if feature["dtype"] in CAMERAS]
 
     @property
+    def depth_keys(self) -> list[str]:
+        """Names of the cameras of depth."""
+        return [name for name, feature in self.features.items() if Depth.of(feature) is not None]
+
+    @property
+    def has_language_columns(self) -> bool:
+        """Whether there are annotations."""
+        return any(name in self.features for name in MESSAGE_FIELDS)
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools that annotations call; datasets that name none have `say`. Set it to store others, or None."""
+        return [dict(tool) for tool in self.info.tools or [SAY_TOOL]]
+
+    @tools.setter
+    def tools(self, value: Sequence[Mapping[str, Any]] | None) -> None:
+        require_local(self.root)
+        change_entries(self.root, {TOOLS: [dict(tool) for tool in value or ()] or None})
+        self.reload()
+
+    @property
     def names(self) -> dict[str, Any]:
         """Names of the elements or axes of each feature."""
         return {name: feature.get("names") for name, feature in self.features.items()}
@@ -313,37 +393,37 @@ class LeRobotDatasetMetadata:
     @property
     def total_episodes(self) -> int:
         """Number of episodes."""
-        return self.info["total_episodes"]
+        return self.info.total_episodes
 
     @property
     def total_frames(self) -> int:
         """Number of frames."""
-        return self.info["total_frames"]
+        return self.info.total_frames
 
     @property
     def total_tasks(self) -> int:
         """Number of tasks."""
-        return self.info["total_tasks"]
+        return self.info.total_tasks
 
     @property
     def chunks_size(self) -> int:
         """Most files of a folder."""
-        return self.info["chunks_size"]
+        return self.info.chunks_size
 
     @property
     def data_files_size_in_mb(self) -> int:
         """Size in MiB at which a data file is full."""
-        return self.info["data_files_size_in_mb"]
+        return self.info.data_files_size_in_mb
 
     @property
     def video_files_size_in_mb(self) -> int:
         """Size in MiB at which LeRobot starts another video file."""
-        return self.info["video_files_size_in_mb"]
+        return self.info.video_files_size_in_mb
 
     def get_chunk_settings(self) -> dict[str, int]:
         """Return the sizes of files and folders."""
         names = ("chunks_size", "data_files_size_in_mb", "video_files_size_in_mb")
-        return {name: self.info[name] for name in names}
+        return {name: getattr(self.info, name) for name in names}
 
     def update_chunk_settings(
         self,
@@ -368,11 +448,11 @@ class LeRobotDatasetMetadata:
         )
 
 
-def _encoder(vcodec: str) -> str:
-    """Return the encoder of PyAV."""
-    if vcodec not in VIDEO_CODECS:
-        raise ArgumentError(f"expected vcodec among {list(VIDEO_CODECS)}, got {vcodec!r}")
-    return VIDEO_CODECS[vcodec]
+def factor_of(depth: Depth | None, unit: Unit | None) -> float:
+    """Return by what depth is multiplied to be in a unit. Depth of no known unit stays as it is."""
+    if depth is None or None in (depth.unit, unit) or depth.unit == unit:
+        return 1.0
+    return MM if unit == "mm" else 1 / MM
 
 
 def _arrays(figures: Mapping[str, Any]) -> dict[str, AnyArray]:

@@ -44,10 +44,11 @@ class MultiLeRobotDataset(_Dataset):
         tolerances_s: Mapping[str, float] | None = None,
         download_videos: bool = True,
         video_backend: str | None = None,
+        *,
+        token: str | bool | None = None,
     ) -> None:
         super().__init__()
         self.repo_ids = list(repo_ids)
-        self.image_transforms = image_transforms
         self.delta_timestamps = delta_timestamps
         self.tolerances_s = dict.fromkeys(self.repo_ids, 1e-4) if tolerances_s is None else dict(tolerances_s)
         self._datasets = [
@@ -55,11 +56,12 @@ class MultiLeRobotDataset(_Dataset):
                 repo_id,
                 root_of(repo_id, None if root is None else Path(root) / repo_id),
                 episodes[repo_id] if episodes else None,
-                image_transforms,
-                delta_timestamps,
-                self.tolerances_s[repo_id],
+                image_transforms=image_transforms,
+                delta_timestamps=delta_timestamps,
+                tolerance_s=self.tolerances_s[repo_id],
                 download_videos=download_videos,
                 video_backend=video_backend,
+                token=token,
             )
             for repo_id in self.repo_ids
         ]
@@ -96,6 +98,20 @@ class MultiLeRobotDataset(_Dataset):
                 item["dataset_index"] = torch.tensor(owner)
                 items[place] = {name: value for name, value in item.items() if name not in self.disabled_features}
         return items
+
+    @property
+    def image_transforms(self) -> Callable[[torch.Tensor], torch.Tensor] | None:
+        """Function that is applied to pictures in colour."""
+        return self._datasets[0].image_transforms
+
+    def set_image_transforms(self, image_transforms: Callable[[torch.Tensor], torch.Tensor] | None) -> None:
+        """Set the function that is applied to pictures in colour, of all datasets."""
+        for data in self._datasets:
+            data.set_image_transforms(image_transforms)
+
+    def clear_image_transforms(self) -> None:
+        """Leave pictures of all datasets as they are."""
+        self.set_image_transforms(None)
 
     @property
     def repo_id_to_index(self) -> dict[str, int]:

@@ -1,26 +1,31 @@
 """Frames of an opened dataset, and their columns as the tensors that LeRobot's items have.
 
-Floats are float32 and integers int64, because LeRobot makes tensors of Python numbers. Depth is in millimetres.
+Floats are float32 and integers int64, because LeRobot makes tensors of Python numbers.
 """
 
 from __future__ import annotations
 
+import json
+import operator
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.core.arrays import AnyArray
 from penstock.core.columns import Columns
 from penstock.core.damage import warn_damage
 from penstock.core.ragged import Array, Ragged
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import ArgumentError, require
-from penstock.formats.lerobot.depth import MM
-from penstock.formats.lerobot.info import CAMERAS, Feature
+from penstock.formats.lerobot.depth import Depth, Unit
+from penstock.formats.lerobot.info import CAMERAS, LANGUAGE, TASK, Feature
 from penstock.formats.lerobot.source import LeRobotSource
-from penstock_mirrors.lerobot.frames import TASK
-from penstock_mirrors.lerobot.metadata import LeRobotDatasetMetadata
+from penstock_mirrors.lerobot.metadata import LeRobotDatasetMetadata, factor_of, within
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +42,19 @@ class Frames(NamedTuple):
     episodes: EpisodeDataset
     samples: MapDataset
     features: Mapping[str, Feature]
+
+
+def chosen_episodes(meta: LeRobotDatasetMetadata, episodes: Sequence[int] | None) -> list[int] | None:
+    """Return the episodes of a list that the dataset has. A warning names the others, as in LeRobot 0.6.2."""
+    if episodes is None:
+        return None
+    known = {entry.index for entry in meta.entries}
+    chosen = [index for index in episodes if index in known]
+    if wrong := [index for index in episodes if index not in known]:
+        warnings.warn(f"left out {wrong}: the dataset has the episodes {within(known)}", stacklevel=3)
+    if not chosen:
+        raise ArgumentError(f"expected some of the episodes {within(known)}, got {list(episodes)}")
+    return chosen
 
 
 def open_frames(
@@ -56,28 +74,39 @@ def open_frames(
     readable = {name for name, each in source.state.info.features.items() if each.path in data.spec}
     if unknown := [name for name in wanted if name not in readable]:
         raise ArgumentError(f"no features {unknown} for delta_timestamps; there are {sorted(readable)}")
-    if texts := [name for name in wanted if source.state.info.features[name].dtype == "string"]:
+    if texts := [name for name in wanted if source.state.info.features[name].is_text]:
         raise ArgumentError(f"expected numbers or cameras for delta_timestamps, got text: {texts}")
     samples = data.delta_timestamps(wanted, tolerance=tolerance_s) if wanted else data.steps()
     return Frames(data, samples, source.state.info.features)
 
 
-def items_of(
-    batch: Columns, meta: LeRobotDatasetMetadata, times: Times | None, transform: ImageTransform | None
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class ItemOptions:
+    """How items are made of samples."""
+
+    times: Times | None = None
+    transform: ImageTransform | None = None
+    return_uint8: bool = False
+    depth_unit: Unit = "mm"
+
+    def __post_init__(self) -> None:
+        if self.transform is not None and not callable(self.transform):
+            raise TypeError(f"expected a function or None as image_transforms, got {self.transform!r}")
+
+
+def items_of(batch: Columns, meta: LeRobotDatasetMetadata, options: ItemOptions) -> list[dict[str, Any]]:
     """Return the items of a batch of samples."""
     columns = batch.flat
+    times = options.times or {}
     features = {name: each for name, each in meta.stored.features.items() if each.path in columns}
     ordered = sorted(features, key=lambda name: features[name].dtype != "video")  # LeRobot has video first
-    by_feature = {
-        name: tensor_of(features[name], columns[features[name].path], len((times or {}).get(name, ())))
-        for name in ordered
-    }
-    for name, feature in features.items():
-        if feature.depth is not None and feature.depth.unit == "m":
-            depth = by_feature[name] * MM
-            by_feature[name] = depth.round() if feature.dtype == "video" else depth
-    for name in times or {}:
+    by_feature: dict[str, Any] = {}
+    for name in ordered:
+        feature, rows = features[name], columns[features[name].path]
+        if feature.depth is not None:
+            rows = depth_in(options.depth_unit, feature, feature.depth, np.asarray(rows))
+        by_feature[name] = tensor_of(feature, rows, len(times.get(name, ())), raw=options.return_uint8)
+    for name in times:
         mask = columns[f"{features[name].path}_mask"]
         by_feature[f"{name}_is_pad"] = torch.as_tensor(~np.asarray(mask))
     texts = columns.get(TASK)
@@ -86,24 +115,44 @@ def items_of(
     if (subtasks := meta.subtasks) is not None and "subtask_index" in by_feature:
         by_feature["subtask"] = [subtasks[int(number)] for number in by_feature["subtask_index"]]
     items = [{name: values[i] for name, values in by_feature.items()} for i in range(batch.n)]
-    if transform is not None:
+    if options.transform is not None:
         for item in items:
             for name, feature in features.items():
                 if feature.dtype in CAMERAS and feature.depth is None:
-                    item[name] = transform(item[name])
+                    item[name] = options.transform(item[name])
     return items
 
 
-def tensor_of(feature: Feature, rows: Array, times: int = 0) -> Any:
-    """Return the values of a feature: a tensor with a row for each sample, or a list of text."""
+def depth_in(unit: Unit, feature: Feature, depth: Depth, rows: AnyArray) -> AnyArray:
+    """Return depth in a unit, as float32. Millimetres of video are whole, metres are those of the code."""
+    factor = factor_of(depth, unit)
+    if feature.dtype == "video" and unit == "m" and depth.unit != "m":
+        return replace(depth, unit="m").values[replace(depth, unit="mm").codes(rows)]
+    numbers: AnyArray = rows.astype(np.float32)
+    scaled: AnyArray = numbers / np.float32(1 / factor) if factor < 1 else numbers * np.float32(factor)
+    return np.rint(scaled) if feature.dtype == "video" and unit == "mm" else scaled
+
+
+def values_of(feature: Feature, rows: Ragged) -> list[Any]:
+    """Return text, or lists of messages."""
+    texts = rows.strings()
+    return [json.loads(text) for text in texts] if feature.dtype == LANGUAGE else texts
+
+
+def tensor_of(feature: Feature, rows: Array, times: int = 0, *, raw: bool = False) -> Any:
+    """Return the values of a feature: a tensor with a row for each sample, or a list of text.
+
+    Pictures are floats from 0 to 1; with `raw`, those of videos stay bytes.
+    """
     if isinstance(rows, Ragged):
-        return rows.strings()
+        return values_of(feature, rows)
     if feature.shape == (1,):
         rows = rows[..., 0]
     if feature.dtype == "video" and times == 1:
         rows = rows[:, 0]  # LeRobot has no axis of one frame of a video, and one of a single image
     if feature.dtype in CAMERAS and rows.dtype == np.uint8:
-        return _scaled(torch.as_tensor(rows))
+        pictures = torch.as_tensor(rows)
+        return pictures.movedim(-1, -3).contiguous() if raw and feature.dtype == "video" else _scaled(pictures)
     if feature.dtype in CAMERAS:  # depth is not scaled
         return torch.as_tensor(rows.astype(np.float32)).movedim(-1, -3)
     if rows.dtype.kind == "f":
@@ -121,3 +170,67 @@ def _scaled(pictures: torch.Tensor) -> torch.Tensor:
     for picture, place in zip(source.flatten(0, -4), scaled.flatten(0, -4), strict=True):
         place.copy_(picture).div_(255)
     return scaled
+
+
+class FrameReader:
+    """Items of the chosen episodes of a dataset, as `reader` of a `LeRobotDataset`."""
+
+    def __init__(
+        self, meta: LeRobotDatasetMetadata, episodes: Sequence[int] | None, tolerance_s: float, options: ItemOptions
+    ) -> None:
+        self.meta = meta
+        self.episodes = chosen_episodes(meta, episodes)
+        self.tolerance_s = tolerance_s
+        self.options = options
+        self._opened: Frames | None = None
+
+    @property
+    def frames(self) -> Frames:
+        """The chosen episodes. Opens the dataset, again after episodes were saved."""
+        if self._opened is None:
+            self._opened = open_frames(self.meta, self.episodes, self.options.times, self.tolerance_s)
+        return self._opened
+
+    def reload(self) -> None:
+        """Read the metadata again, because episodes were saved."""
+        self.meta.reload()
+        self._opened = None
+
+    def get_item(self, idx: int) -> dict[str, Any]:
+        """Read one item."""
+        return self.get_items([idx])[0]
+
+    def get_items(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Read several items at once."""
+        return items_of(self.frames.samples[[operator.index(i) for i in indices]], self.meta, self.options)
+
+    def set_image_transforms(self, image_transforms: ImageTransform | None) -> None:
+        """Set the function that is applied to pictures in colour."""
+        self.options = replace(self.options, transform=image_transforms)
+
+    def clear_image_transforms(self) -> None:
+        """Leave pictures as they are."""
+        self.set_image_transforms(None)
+
+    @property
+    def num_frames(self) -> int:
+        """Number of frames in the chosen episodes."""
+        return len(self.frames.samples)
+
+    @property
+    def num_episodes(self) -> int:
+        """Number of chosen episodes; one that was chosen twice counts twice, as in LeRobot."""
+        return len(self.frames.episodes) if self.episodes is None else len(self.episodes)
+
+    @property
+    def delta_indices(self) -> dict[str, list[int]] | None:
+        """`delta_timestamps` in frames."""
+        times, fps = self.options.times, self.meta.fps
+        return None if times is None else {name: [round(time * fps) for time in each] for name, each in times.items()}
+
+    def get_episodes_file_paths(self) -> list[Path]:
+        """Return the data and video files of the chosen episodes, below the folder of the dataset."""
+        episodes = [entry.index for entry in self.meta.entries] if self.episodes is None else self.episodes
+        data = [self.meta.get_data_file_path(episode) for episode in episodes]
+        videos = [self.meta.get_video_file_path(each, name) for name in self.meta.video_keys for each in episodes]
+        return list(dict.fromkeys(data + videos))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import ArgumentError, require
-from penstock_mirrors.lerobot.arguments import NOT_DOWNLOADED, only
+from penstock_mirrors.lerobot.arguments import RepoType, depth_unit, refuse_downloads
 from penstock_mirrors.lerobot.metadata import LeRobotDatasetMetadata
-from penstock_mirrors.lerobot.reading import items_of, open_frames
+from penstock_mirrors.lerobot.reading import ItemOptions, chosen_episodes, items_of, open_frames
 
 if TYPE_CHECKING:
     import torch
@@ -49,16 +49,22 @@ class StreamingLeRobotDataset(_Iterable):
         seed: int = 42,
         rng: np.random.Generator | None = None,
         shuffle: bool = True,
+        return_uint8: bool = False,
+        depth_output_unit: str = "mm",
+        *,
+        repo_type: RepoType = "dataset",
+        token: str | bool | None = None,
     ) -> None:
         super().__init__()
-        only("revision", revision, None, NOT_DOWNLOADED)
-        only("force_cache_sync", force_cache_sync, False, NOT_DOWNLOADED)
+        refuse_downloads(revision, force_cache_sync, token)
         if buffer_size < 1:
             raise ArgumentError(f"expected buffer_size of at least 1, got {buffer_size}")
-        self.meta = LeRobotDatasetMetadata(repo_id, root)
+        self.meta = LeRobotDatasetMetadata(repo_id, root, repo_type=repo_type)
+        self.meta.rescale_depth_stats(depth_output_unit)
+        self.repo_type = repo_type
         self.repo_id = repo_id
         self.root = self.meta.root
-        self.episodes = None if episodes is None else list(episodes)
+        self.episodes = chosen_episodes(self.meta, episodes)
         self.image_transforms = image_transforms
         self.delta_timestamps = delta_timestamps
         self.tolerance_s = tolerance_s
@@ -69,6 +75,7 @@ class StreamingLeRobotDataset(_Iterable):
         self.seed = seed
         self.rng = rng
         self.shuffle = shuffle
+        self._options = ItemOptions(delta_timestamps, image_transforms, return_uint8, depth_unit(depth_output_unit))
         self._epoch = 0
         self._frames = open_frames(self.meta, self.episodes, delta_timestamps, tolerance_s)
 
@@ -79,7 +86,7 @@ class StreamingLeRobotDataset(_Iterable):
         worker = torch.utils.data.get_worker_info()
         rank, world = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for batch in order.loader(batch_size=_BATCH * world, rank=rank, world=world):
-            yield from items_of(batch, self.meta, self.delta_timestamps, self.image_transforms)
+            yield from items_of(batch, self.meta, self._options)
 
     def _next_seed(self) -> int:
         if not self.shuffle:
@@ -98,6 +105,11 @@ class StreamingLeRobotDataset(_Iterable):
     def num_episodes(self) -> int:
         """Number of all episodes of the dataset."""
         return self.meta.total_episodes
+
+    @property
+    def depth_output_unit(self) -> str:
+        """Unit of depth in items and `meta.stats`: `"m"` or `"mm"`."""
+        return self._options.depth_unit
 
     @property
     def fps(self) -> float:

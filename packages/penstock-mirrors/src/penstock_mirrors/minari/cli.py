@@ -17,11 +17,11 @@ from rich.tree import Tree
 
 from penstock.envs.recovery import spec_from_json
 from penstock.errors import PenstockError
+from penstock.formats.minari import ids
 from penstock.formats.minari.metadata import VERSION
 from penstock_mirrors.minari.dataset.ids import parse_dataset_id
 from penstock_mirrors.minari.namespace import namespace_hierarchy
 from penstock_mirrors.minari.storage import get_dataset_path, hosting, local
-from penstock_mirrors.minari.storage.remotes import default_remote
 from penstock_mirrors.minari.storage.remotes.cloud_storage import SINGLE_ROOT
 from penstock_mirrors.minari.utils import combine_datasets, get_dataset_spec_dict, get_env_spec_dict
 
@@ -71,7 +71,7 @@ def list_cmd(
             listed = local.list_local_datasets(True, not all, prefix)
             title = f"Local Minari datasets('{get_dataset_path()}')"
         else:
-            hub, inner = _hub(default_remote() if path == "remote" else path)
+            hub, inner = _hub(ids.remote() if path == "remote" else path)
             wanted = "/".join(part for part in (inner, prefix) if part) or None
             listed = hosting.list_remote_datasets(hub, wanted, True, not all)
             title = f"Minari datasets in {hub}"

@@ -21,11 +21,12 @@ from penstock_driving.formats.l5kit.joining import join_tables
 from penstock_driving.formats.l5kit.repair import unused_rows
 from penstock_driving.formats.l5kit.source import L5KitSource
 from penstock_driving.formats.l5kit.tables import has_tables
-from penstock_driving.formats.l5kit.writer import L5KitWriter
+from penstock_driving.formats.l5kit.writer import ENTRIES, L5KitWriter
 
 TARGET = Target(
     "l5kit",
     options=("layout", "compressor", "chunk_rows"),
+    entries=frozenset(ENTRIES),
     files=(
         *(".zattrs*", ".zgroup*", ".zmetadata", "attributes.json", ".attributes.json.*"),
         *("scenes*", "frames*", "agents*", "traffic_light_faces*"),

@@ -38,50 +38,38 @@ class Scene(NamedTuple):
     tl_faces: AnyArray
 
 
-class L5KitSource(StateSource[SourceState]):
-    """The dataset at a path: a zarr folder, a zip archive of one, or a folder of `.npy` files.
+class DrivingSource(StateSource[SourceState]):
+    """A driving log whose rows are those of L5Kit, however it is stored.
 
     `scenes`, `frames`, `agents` and `tl_faces` are the four arrays: by number, slice, numbers, mask or field, as
-    structured arrays of the current version; older versions are upgraded as they are read (see docs/logs.md).
-    `columns` are the columns of `SPEC`. `cache_bytes` of decoded rows are kept, shared by all arrays and threads.
-    Missing chunks are an error, or with `missing="fill"` rows of zeros.
+    structured arrays. `columns` are the columns of `SPEC`. Subclasses set `path` and `_reopen`.
 
     Cost: opening reads the scenes; intervals of frames are read when agents or faces are first asked for.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        cache_bytes: int = CACHE_BYTES,
-        missing: Missing = "refuse",
-    ) -> None:
-        if missing not in ("fill", "refuse") or cache_bytes < 0:
-            message = "expected missing to be 'fill' or 'refuse' and cache_bytes from 0 on"
-            raise DataError(f"{message}, got {missing!r} and {cache_bytes!r}")
-        self.path = path
-        self._reopen = partial(L5KitSource, path, cache_bytes=cache_bytes, missing=missing)
-        self.cache = Cache(cache_bytes)
-        self._tables = open_tables(path, self.cache, missing)
-        self.scenes, self.frames = self._tables.scenes, self._tables.frames
-        self.agents, self.tl_faces = self._tables.agents, self._tables.tl_faces
+    _reopen: Callable[[], DrivingSource]
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self.scenes, self.frames = tables.scenes, tables.frames
+        self.agents, self.tl_faces = tables.agents, tables.tl_faces
         self._scenes = self.scenes[:]
         intervals = self._scenes["frame_index_interval"]
-        offsets = offsets_in(intervals, len(self.frames), "scenes.frame_index_interval", self._tables.path)
-        left_out = self._tables.left_out()
+        offsets = offsets_in(intervals, len(self.frames), "scenes.frame_index_interval", tables.path)
+        left_out = tables.left_out()
         if (unused := len(self.frames) - int(offsets[-1])) > 0:
             message = f"expected every frame in a scene, got {unused} frames at the end in none"
             left_out.append(LeftOut("rows", "frames", "unused-rows", message, unused))
         self._state = SourceState(
             spec=SPEC,
             offsets=offsets,
-            digest=partial(_digest, self._tables),
-            metadata=self._tables.attributes,
+            digest=partial(_digest, tables),
+            metadata=tables.attributes,
             account=Account(tuple(left_out)),
         )
         self._closed = False
 
-    def __reduce__(self) -> tuple[Callable[..., L5KitSource], tuple[()]]:
+    def __reduce__(self) -> tuple[Callable[..., DrivingSource], tuple[()]]:
         return self._reopen, ()
 
     @cached_property
@@ -99,11 +87,6 @@ class L5KitSource(StateSource[SourceState]):
         return offsets_in(intervals, len(rows), f"frames.{field}", self._tables.path)
 
     @property
-    def format_version(self) -> int:
-        """The version that is stored: 1 or 2."""
-        return self._tables.format_version
-
-    @property
     def labels(self) -> tuple[str, ...]:
         """The labels that are stored with the data; the labels of the format if none are."""
         return tuple(self._tables.attributes.get("labels", LABELS))
@@ -115,18 +98,13 @@ class L5KitSource(StateSource[SourceState]):
         entries = zip(*(chosen[name].tolist() for name in names), strict=True)
         return [dict(zip(names, entry, strict=True)) for entry in entries]
 
-    @property
-    def group(self) -> ZarrGroup | None:
-        """The group, for arrays other than the four (`group.array("agents_mask/0.5")`); None of `.npy` files."""
-        return self._tables.group
-
     def scene(self, e: int) -> Scene:
         """The rows of scene `e`: one read of each array."""
         n = len(self)
         if not -n <= e < n:
             raise IndexError(f"expected a scene within 0:{n}, got {e}")
         first, last = (int(self.offsets[e % n + i]) for i in (0, 1))
-        agents, faces = self.agent_offsets[[first, last]].tolist(), self.face_offsets[[first, last]].tolist()
+        agents, faces = (self.nested_cuts(table, first, last)[[0, -1]].tolist() for table in NESTED)
         return Scene(
             self._scenes[e], self.frames[first:last], self.agents[slice(*agents)], self.tl_faces[slice(*faces)]
         )
@@ -146,19 +124,21 @@ class L5KitSource(StateSource[SourceState]):
     @override
     def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
         first, last = selection.start, selection.start + selection.length
-        rows = self.frames
-        if column not in FRAME_FIELDS:
-            rows, offsets, _ = self._nested(column)
-            first, last = offsets[first], offsets[last]
+        if not isinstance(self.frames, ZarrArray):
+            return []
+        if column in FRAME_FIELDS:
+            return self.frames.remote_ranges(first, last - first)
+        rows, offsets, _ = self._nested(column)
+        first, last = offsets[first], offsets[last]
         return rows.remote_ranges(first, last - first) if isinstance(rows, ZarrArray) else []
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         """One read of agents, or faces, for each span of frames."""
-        rows, offsets, name = self._nested(column)
+        table, rows, name = self._nested_rows(column)
         lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
         parts: list[AnyArray] = []
         for start, length, destination in _spans(selection):
-            cuts = offsets[start : start + length + 1]
+            cuts = self.nested_cuts(table, start, start + length)
             lengths[destination : destination + length] = np.diff(cuts) * WIDTHS[column]
             parts.append(flat(rows.read(int(cuts[0]), int(cuts[-1])), name))
         values = np.concatenate([np.zeros(0, SPEC[column].dtype), *parts])
@@ -178,15 +158,22 @@ class L5KitSource(StateSource[SourceState]):
             values = flat(rows.read(first, last), name)
             out[destination : destination + length] = values[start - first * width :][:length]
 
+    def nested_cuts(self, table: str, first: int, last: int) -> IntArray:
+        """`[last - first + 1]` where the agents, or faces, of some frames begin, and the end."""
+        return (self.agent_offsets if table == "agents" else self.face_offsets)[first : last + 1]
+
     def _nested(self, column: str) -> tuple[ZarrRows, IntArray, str]:
         """The array of a ragged column, where its frames begin, and the field."""
+        table, rows, name = self._nested_rows(column)
+        return rows, self.agent_offsets if table == "agents" else self.face_offsets, name
+
+    def _nested_rows(self, column: str) -> tuple[str, ZarrRows, str]:
+        """The table of a ragged column, its array, and the field."""
         if column not in WIDTHS:
             raise KeyError(f"expected a ragged column among {list(WIDTHS)}, got {column!r}")
         self._check_open()
         table, name = column.split("/")
-        if table == next(iter(NESTED)):
-            return self.agents, self.agent_offsets, name
-        return self.tl_faces, self.face_offsets, name
+        return table, self.agents if table == "agents" else self.tl_faces, name
 
     def _check_open(self) -> None:
         if self._closed:
@@ -196,6 +183,40 @@ class L5KitSource(StateSource[SourceState]):
         """Let go of files and of what is kept; arrays that were handed out stay valid."""
         self._closed = True
         self._tables.close()
+
+
+class L5KitSource(DrivingSource):
+    """The dataset at a path: a zarr folder, a zip archive of one, or a folder of `.npy` files.
+
+    Rows are of the current version; older versions are upgraded as they are read (see docs/logs.md). `cache_bytes` of
+    decoded rows are kept, shared by all arrays and threads. Missing chunks are an error, or with `missing="fill"` rows
+    of zeros.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        missing: Missing = "refuse",
+    ) -> None:
+        if missing not in ("fill", "refuse") or cache_bytes < 0:
+            message = "expected missing to be 'fill' or 'refuse' and cache_bytes from 0 on"
+            raise DataError(f"{message}, got {missing!r} and {cache_bytes!r}")
+        self.path = path
+        self._reopen = partial(L5KitSource, path, cache_bytes=cache_bytes, missing=missing)
+        self.cache = Cache(cache_bytes)
+        super().__init__(open_tables(path, self.cache, missing))
+
+    @property
+    def format_version(self) -> int:
+        """The version that is stored: 1 or 2."""
+        return self._tables.format_version
+
+    @property
+    def group(self) -> ZarrGroup | None:
+        """The group, for arrays other than the four (`group.array("agents_mask/0.5")`); None of `.npy` files."""
+        return self._tables.group
 
 
 def offsets_in(intervals: IntArray, rows: int, where: str, path: object = None) -> IntArray:

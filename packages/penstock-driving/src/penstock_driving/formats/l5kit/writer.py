@@ -36,7 +36,8 @@ from penstock_driving.formats.l5kit.tables import FACES, PART, open_tables, stor
 
 Layout = Literal["zarr", "npy"]
 _STRETCH = 1_000_000  # agents that are written before the scenes so far are made to last
-_KNOWN = ("host", "start_time", "end_time")
+ENTRIES = ("host", "start_time", "end_time")
+"""The metadata of a scene that are stored."""
 
 
 class L5KitWriter(LockedWriter):
@@ -212,8 +213,8 @@ class L5KitWriter(LockedWriter):
 def scene_of(episode: Episode) -> AnyArray:
     """The row of a scene from the metadata of an episode."""
     metadata, stamps = dict(episode.metadata), np.asarray(episode.columns["timestamp"])
-    if unknown := sorted(set(metadata) - set(_KNOWN)):
-        raise DataError(f"expected metadata among {list(_KNOWN)}, got {unknown}: a scene has no place for others")
+    if unknown := sorted(set(metadata) - set(ENTRIES)):
+        raise DataError(f"expected metadata among {list(ENTRIES)}, got {unknown}: a scene has no place for others")
     host = str(metadata.get("host", ""))
     if len(host) > 16 or host.endswith("\0"):
         raise DataError(f"expected a host of at most 16 characters, got {host!r}")

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
+from penstock.formats.minari import ids
 from penstock_mirrors.minari.storage.remotes.cloud_storage import CloudStorage
 
-DEFAULT_REMOTE = "hf://farama-minari"
-
-
-def default_remote() -> str:
-    """Return the default hub: `MINARI_REMOTE`, or the Farama Foundation's."""
-    return os.environ.get("MINARI_REMOTE") or DEFAULT_REMOTE
+DEFAULT_REMOTE = ids.DEFAULT_REMOTE
 
 
 def get_cloud_storage(remote_path: str | None = None, token: str | None = None) -> CloudStorage:
@@ -19,4 +13,4 @@ def get_cloud_storage(remote_path: str | None = None, token: str | None = None) 
 
     `token` is the API token for `hf`, and the path of a service account's key file for `gcp`.
     """
-    return CloudStorage(remote_path or default_remote(), token)
+    return CloudStorage(remote_path or ids.remote(), token)

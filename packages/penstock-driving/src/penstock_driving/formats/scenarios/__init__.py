@@ -1,0 +1,12 @@
+"""Scenes of Argoverse 2, Waymo Open Motion, nuPlan and py123d, read in place as rows of L5Kit's tables.
+
+A `ScenarioKind` turns a file into `Scenario`s; everything else is shared: `ScenarioTables` makes them four arrays, and
+`ScenarioSource` a driving log.
+"""
+
+from penstock_driving.formats.scenarios.format import Argoverse2Format, NuPlanFormat, Py123DFormat, WaymoFormat
+from penstock_driving.formats.scenarios.source import ScenarioSource
+
+ARGOVERSE2, WAYMO, NUPLAN, PY123D = Argoverse2Format(), WaymoFormat(), NuPlanFormat(), Py123DFormat()
+
+__all__ = ["ARGOVERSE2", "NUPLAN", "PY123D", "WAYMO", "ScenarioSource"]
