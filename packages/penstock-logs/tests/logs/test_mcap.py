@@ -137,6 +137,10 @@ def test_one_topic_opens_by_itself_and_several_ask(tmp_path: Path) -> None:
     data = penstock.open(path)
     assert data[0].columns["joints/q"][:, 1].tolist() == list(range(0, 40, 2))
     assert data.spec["joints/mode"].kind == "text"
+    (tmp_path / "folder").mkdir()
+    for e in range(3):
+        json_log(tmp_path / f"folder/run_{e}.mcap", {"/joints": counting(5 + e)})
+    assert [len(episode) for episode in penstock.open(tmp_path / "folder")] == [5, 6, 7]
     robot(tmp_path / "several.mcap")
     with pytest.raises(UnknownFormatError, match="50 a second") as caught:
         penstock.open(tmp_path / "several.mcap")
