@@ -295,3 +295,12 @@ def test_a_kind_whose_distribution_is_missing_says_what_to_install(
             penstock.open(tmp_path / name)
     with pytest.raises(UnknownFormatError, match=r"a\.mcap cannot be read: expected the distribution that reads"):
         penstock.open(tmp_path)
+
+
+def test_spreadsheets_are_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+    (tmp_path / "runs.xlsx").write_bytes(b"PK\x03\x04 no archive")
+    for path in (tmp_path, tmp_path / "runs.xlsx"):
+        with pytest.raises(FormatError, match="spreadsheets are not read: save each sheet as CSV"):
+            penstock.open(path, format="mapping")
+        with pytest.raises(FormatError, match="spreadsheets are not read: save each sheet as CSV"):
+            penstock.open(path)
