@@ -241,6 +241,8 @@ def test_what_a_file_has_beside_messages_is_said(tmp_path: Path) -> None:
         twice = [writer.register_channel("/twice", "json", first) for _ in range(2)]
         cbor = writer.register_channel("/packed", "cbor", 0)
         writer.register_channel("/empty", "json", 0)
+        again = writer.register_channel("a", "json", 0)
+        writer.add_message(again, 9, b'{"x": 5}', 9)
         for i in range(4):
             writer.add_message(json_channel, i, b'{"x": 1, "words": ["a"], "none": []}', i)
             writer.add_message(mixed[i % 2], i, b'{"x": 1}', i)
@@ -255,6 +257,7 @@ def test_what_a_file_has_beside_messages_is_said(tmp_path: Path) -> None:
         assert data[0].columns["twice"].tolist() == [3, 2, 1, 0]  # both channels, in the order of their times
         said = reasons(data)
     assert said["a.mcap: notes.txt"] == "document"
+    assert said["a.mcap: a"] == "duplicate-key"
     assert said["a.mcap: /mixed"] == "unsupported-dtype"
     assert said["a.mcap: /packed"] == "unsupported-dtype"
     assert said["a.mcap: /empty"] == "document"
