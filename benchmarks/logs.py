@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=64)
     options = parser.parse_args()
     images = options.seconds * IMAGES_HZ
-    starts = np.random.default_rng(1).integers(images - WINDOW, size=options.windows).tolist()
+    starts: list[int] = np.random.default_rng(1).integers(images - WINDOW, size=options.windows).tolist()
     tasks = {"random windows": (starts, WINDOW), "all of it": (list(range(0, images, images // 8)), images // 8)}
     print(f"{'':16} {'mcap':>10} {'penstock':>10} {'penstock is faster':>20}")
     with tempfile.TemporaryDirectory() as folder:
