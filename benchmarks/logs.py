@@ -103,8 +103,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60, help="of the log")
     parser.add_argument("--windows", type=int, default=64)
     options = parser.parse_args()
-    images = options.seconds * IMAGES_HZ
-    starts = np.random.default_rng(1).integers(images - WINDOW, size=options.windows).tolist()
+    images = int(options.seconds) * IMAGES_HZ
+    starts = [int(start) for start in np.random.default_rng(1).integers(images - WINDOW, size=int(options.windows))]
     tasks = {"random windows": (starts, WINDOW), "all of it": (list(range(0, images, images // 8)), images // 8)}
     print(f"{'':16} {'mcap':>10} {'penstock':>10} {'penstock is faster':>20}")
     with tempfile.TemporaryDirectory() as folder:

@@ -85,6 +85,12 @@ class Log(ABC):
     def messages(self, topic: Topic, rows: IntArray) -> Iterator[StoredMessage]:
         """Yield messages of a topic."""
 
+    def _put(self, topics: dict[str, Topic], topic: Topic) -> None:
+        """Add a topic. Names that differ by slashes alone are one path, and the second is left out."""
+        if topics.setdefault(topic.name, topic) is not topic:
+            message = "another topic has the same name but for slashes"
+            self.left_out.append(LeftOut("topic", topic.name, "duplicate-key", message, len(topic.times)))
+
 
 class ChunkedLog(Log):
     """A file whose messages are in chunks, which are unpacked once as long as the cache has room."""

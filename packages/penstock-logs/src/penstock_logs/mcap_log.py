@@ -195,7 +195,7 @@ class McapLog(ChunkedLog):
         for name, channels in by_topic.items():
             rows = [row for channel in channels for row in found.messages.get(channel.id, [])]
             if (topic := self._topic(name, channels, found.schemas, rows)) is not None:
-                topics[topic.name] = topic
+                self._put(topics, topic)
         return topics
 
     def _topic(

@@ -107,8 +107,7 @@ def _fields_of(kind: type[Any]) -> tuple[str, ...]:
 
 
 def _ros_values(message: Any) -> dict[str, Any]:
-    kind: type[Any] = type(message)
-    return {name: _ros_value(getattr(message, name)) for name in _fields_of(kind)}
+    return {name: _ros_value(getattr(message, name)) for name in _fields_of(message.__class__)}
 
 
 def _ros_value(value: Any) -> Any:

@@ -72,7 +72,7 @@ class Bag1Log(ChunkedLog):
             entries: dict[str, IntArray] = {"times": table[:, 0], "chunk": table[:, 1], "offset": table[:, 2]}
             if (decode := self._decoder(name, connections, len(table))) is not None:
                 topic = Topic.of(check_name(name), connections[0].msgtype, entries, decode)
-                topics[topic.name] = topic
+                self._put(topics, topic)
         return topics
 
     def _decoder(self, name: str, connections: list[Any], n: int) -> Decode | None:
@@ -138,7 +138,7 @@ class Bag2Log(Log):
                 entries: dict[str, IntArray] = {"times": table[:, 0], "chunk": table[:, 1], "offset": table[:, 2]}
                 if (decode := self._decoder(name, type, encoding, definitions.get(type), len(table))) is not None:
                     topic = Topic.of(check_name(name), type, entries, decode)
-                    topics[topic.name] = topic
+                    self._put(topics, topic)
         return topics
 
     def _connected(self) -> sqlite3.Connection:

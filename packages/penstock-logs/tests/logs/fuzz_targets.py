@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,25 @@ def targets() -> Iterator[Target]:
     """One file each, which is read topic by topic."""
     for layout, options in LAYOUTS.items():
         yield Target("logs", f"mcap {layout}", _json(options), of_mapping)
-    yield Target("logs", "mcap robot", lambda folder: robot(folder / "a.mcap", 0.2), of_mapping)
+    yield Target("logs", "mcap robot", _told(lambda folder: robot(folder / "a.mcap", 0.2)), of_mapping)
     for kind in ("bag", "db3"):
         yield Target("logs", kind, _bag(kind), of_mapping)
 
 
-def _json(options: dict[str, Any]) -> Any:
-    return lambda folder: json_log(folder / "a.mcap", {"/joints": counting(9), "/b": counting(3)}, **options)
+def _told(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Makes a file, and a mapping that takes all its arrays."""
+
+    def made(folder: Path) -> None:
+        make(folder)
+        (folder / "penstock.toml").write_text("penstock_mapping = 1\nfiles = 'a.*'\n")
+
+    return made
 
 
-def _bag(kind: str) -> Any:
-    def make(folder: Path) -> None:
-        bag(folder / f"a.{kind}")
+def _json(options: dict[str, Any]) -> Callable[[Path], object]:
+    topics = {"/joints": counting(9), "/b": counting(3)}
+    return _told(lambda folder: json_log(folder / "a.mcap", topics, **options))
 
-    return make
+
+def _bag(kind: str) -> Callable[[Path], object]:
+    return _told(lambda folder: bag(folder / f"a.{kind}"))

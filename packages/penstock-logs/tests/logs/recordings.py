@@ -8,7 +8,7 @@ import io
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ def robot(path: Path, seconds: float = 2.0, seed: int = 0, **options: Any) -> di
     return made
 
 
-def json_log(path: Path, topics: dict[str, Sequence[tuple[int, Any]]], schema: Any = None, **options: Any) -> Path:
+def json_log(path: Path, topics: Mapping[str, Sequence[tuple[int, Any]]], schema: Any = None, **options: Any) -> Path:
     """Messages as JSON, `(time, value)` by topic."""
     with path.open("wb") as file:
         writer = Writer(file, **options)

@@ -82,7 +82,7 @@ def test_a_bag_of_ros_1(compression: Any, tmp_path: Path) -> None:
     columns = {"observations/camera": "camera/image", "actions": [f"robot/joints/position/{name}" for name in "ba"]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DamageWarning)
-        data = penstock.open(tmp_path / "a.bag", format="mapping", columns=columns, clock=clock)
+        data: Any = penstock.open(tmp_path / "a.bag", format="mapping", columns=columns, clock=clock)
     assert np.array_equal(data[0].columns["actions"], positions)
 
 
@@ -98,7 +98,7 @@ def test_a_folder_of_a_bag_of_ros_2(tmp_path: Path) -> None:
     columns = {"actions": [f"robot/joints/position/{name}" for name in "ba"]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DamageWarning)
-        data = penstock.open(
+        data: Any = penstock.open(
             tmp_path / "a", format="mapping", columns=columns, clock={"reference": "actions", "within": 0}
         )
     assert np.array_equal(data[0].columns["actions"], positions)
@@ -110,7 +110,7 @@ def test_an_old_bag_without_definitions_is_read_as_humble_and_says_so(tmp_path: 
     with sqlite3.connect(file) as database:
         database.execute("DROP TABLE message_definitions")
         database.execute("UPDATE topics SET type = 'own_msgs/msg/Own' WHERE name = '/camera'")
-    tree = Bag2Tree(file)
+    tree: Any = Bag2Tree(file)
     assert np.array_equal(tree.read("robot/joints/position/a", 0, N), positions[:, 1])
     said = {entry.where: (entry.reason, entry.message) for entry in tree.left_out}
     assert said["/robot/joints"][0] == "guessed"
@@ -150,7 +150,7 @@ def test_messages_of_ros_1_in_mcap(tmp_path: Path) -> None:
             data = bytes(ROS1.serialize_ros1(point, "geometry_msgs/msg/PointStamped"))
             writer.add_message(channel, i, data, i)
         writer.finish()
-    tree = McapTree(tmp_path / "a.mcap")
+    tree: Any = McapTree(tmp_path / "a.mcap")
     assert tree.read("point/point/z", 0, 4).tolist() == [0, -1, -2, -3]
     assert tree.read("point/header.stamp", 0, 4).tolist() == [i * 10**9 + 5 for i in range(4)]
 

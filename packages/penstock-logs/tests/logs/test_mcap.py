@@ -79,7 +79,7 @@ def test_pixels_by_rows_of_a_step_are_rgb(tmp_path: Path) -> None:
 def test_every_layout_has_the_messages_that_the_library_reads(layout: str, tmp_path: Path) -> None:
     topics = {"/joints": counting(40), "/late/joints": counting(7, 5 * 10**7, 3)}
     path = json_log(tmp_path / "a.mcap", topics, **LAYOUTS[layout])
-    tree = McapTree(path)
+    tree: Any = McapTree(path)
     if layout != "without summary":  # without repeated channels the library itself raises KeyError
         with path.open("rb") as file:
             assert len(list(make_reader(file).iter_messages())) == 47
@@ -96,7 +96,7 @@ def test_every_layout_has_the_messages_that_the_library_reads(layout: str, tmp_p
 
 def test_few_chunks_are_unpacked_for_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = json_log(tmp_path / "a.mcap", {"/joints": counting(5000)}, chunk_size=2000)
-    tree = McapTree(path)
+    tree: Any = McapTree(path)
     _ = tree.leaves
     unpacked: list[int] = []
     load = type(tree._log)._load
@@ -110,7 +110,7 @@ def test_whole_numbers_are_those_of_the_schema(tmp_path: Path) -> None:
     rows = [(i, {"n": i, "x": i, "list": [i]}) for i in range(3)]
     whole = {"type": "integer"}
     schema = {"type": "object", "properties": {"n": whole, "list": {"type": "array", "items": whole}}}
-    tree = McapTree(json_log(tmp_path / "a.mcap", {"/a": rows}, schema))
+    tree: Any = McapTree(json_log(tmp_path / "a.mcap", {"/a": rows}, schema))
     assert {name: str(leaf.field.dtype) for name, leaf in tree.leaves.items() if not leaf.is_time} == {
         "a/n": "int64",
         "a/x": "float64",
@@ -134,9 +134,13 @@ def test_episodes_end_at_marks_and_silence(tmp_path: Path) -> None:
 
 def test_one_topic_opens_by_itself_and_several_ask(tmp_path: Path) -> None:
     path = json_log(tmp_path / "one.mcap", {"/joints": counting(20)})
-    data = penstock.open(path)
+    data: Any = penstock.open(path)
     assert data[0].columns["joints/q"][:, 1].tolist() == list(range(0, 40, 2))
     assert data.spec["joints/mode"].kind == "text"
+    (tmp_path / "folder").mkdir()
+    for e in range(3):
+        json_log(tmp_path / f"folder/run_{e}.mcap", {"/joints": counting(5 + e)})
+    assert [len(episode) for episode in penstock.open(tmp_path / "folder")] == [5, 6, 7]
     robot(tmp_path / "several.mcap")
     with pytest.raises(UnknownFormatError, match="50 a second") as caught:
         penstock.open(tmp_path / "several.mcap")
@@ -144,7 +148,7 @@ def test_one_topic_opens_by_itself_and_several_ask(tmp_path: Path) -> None:
     entries = re.fullmatch(r"penstock\.open\('.*?', format='mapping', columns=(.*), leave_out=(.*), clock=(.*)\)", call)
     assert entries is not None
     columns, leave_out, clock = map(ast.literal_eval, entries.groups())
-    data = penstock.open(
+    data: Any = penstock.open(
         tmp_path / "several.mcap", format="mapping", columns=columns, clock=clock, leave_out=leave_out
     )  # as a user would paste it
     assert data.source.metadata["mapping"]["clock"]["within"] == 0.2
@@ -156,7 +160,7 @@ def test_names_of_joints_decide_and_not_their_places(tmp_path: Path) -> None:
         return {"name": names, "position": [float(len(name)) for name in names]}
 
     rows = [(i, at(["a", "bb"] if i % 2 else ["bb", "a"])) for i in range(6)]
-    tree = McapTree(json_log(tmp_path / "a.mcap", {"/j": rows}))
+    tree: Any = McapTree(json_log(tmp_path / "a.mcap", {"/j": rows}))
     assert tree.read("j/position/a", 0, 6).tolist() == [1.0] * 6
     assert tree.read("j/position/bb", 0, 6).tolist() == [2.0] * 6
     robot(tmp_path / "b.mcap")
@@ -188,7 +192,7 @@ def test_protobuf_by_the_descriptor_in_the_file(tmp_path: Path) -> None:
                 message.maybe = i
             writer.write_message("/sample", message, log_time=i * 10, publish_time=i * 10 - 1 if i else 0)
         writer.finish()
-    tree = McapTree(tmp_path / "a.mcap")
+    tree: Any = McapTree(tmp_path / "a.mcap")
     read = {name.removeprefix("sample/"): tree.read(name, 0, 5) for name in tree.leaves}
     assert read["x"].tolist() == [0, 1.5, 2.5, 3.5, 4.5]  # a zero is not stored
     assert read["n"].tolist() == list(range(5))
@@ -237,6 +241,8 @@ def test_what_a_file_has_beside_messages_is_said(tmp_path: Path) -> None:
         twice = [writer.register_channel("/twice", "json", first) for _ in range(2)]
         cbor = writer.register_channel("/packed", "cbor", 0)
         writer.register_channel("/empty", "json", 0)
+        again = writer.register_channel("a", "json", 0)
+        writer.add_message(again, 9, b'{"x": 5}', 9)
         for i in range(4):
             writer.add_message(json_channel, i, b'{"x": 1, "words": ["a"], "none": []}', i)
             writer.add_message(mixed[i % 2], i, b'{"x": 1}', i)
@@ -251,6 +257,7 @@ def test_what_a_file_has_beside_messages_is_said(tmp_path: Path) -> None:
         assert data[0].columns["twice"].tolist() == [3, 2, 1, 0]  # both channels, in the order of their times
         said = reasons(data)
     assert said["a.mcap: notes.txt"] == "document"
+    assert said["a.mcap: a"] == "duplicate-key"
     assert said["a.mcap: /mixed"] == "unsupported-dtype"
     assert said["a.mcap: /packed"] == "unsupported-dtype"
     assert said["a.mcap: /empty"] == "document"
@@ -267,7 +274,7 @@ def test_a_cut_file_has_its_whole_messages_and_says_so(layout: str, tmp_path: Pa
         path = tmp_path / f"{part}.mcap"
         path.write_bytes(raw[: int(len(raw) * part)])
         with pytest.warns(DamageWarning, match=r"the file was cut, .* whole messages of more"):
-            data = penstock.open(path)
+            data: Any = penstock.open(path)
         counts.append(len(data[0]))
         assert data[0].columns["joints/q"][:, 0].tolist() == list(range(counts[-1]))
     assert 0 < counts[0] < counts[1] < counts[2] <= 200
@@ -281,7 +288,7 @@ def test_a_chunk_with_another_checksum_is_an_error_or_left_out(tmp_path: Path) -
     place = raw.index(b'"q": [1000, 2000]')
     raw[place + 6] = ord("9")
     path.write_bytes(raw)
-    tree = McapTree(path)
+    tree: Any = McapTree(path)
     assert tree.read("joints/q", 0, 20)[:, 0].tolist() == list(range(20))
     with pytest.raises(FormatError, match="expected the bytes of a chunk that have its checksum"):
         tree.read("joints/q", 900, 1100)
@@ -303,7 +310,7 @@ def test_a_summary_with_another_checksum_is_not_trusted(tmp_path: Path) -> None:
     raw[raw.rindex(b"/joints")] ^= 1
     path.write_bytes(raw)
     with pytest.warns(DamageWarning, match=r"the summary does not have its checksum"):
-        data = penstock.open(path)
+        data: Any = penstock.open(path)
     assert data[0].columns["joints/q"][:, 0].tolist() == list(range(20))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,9 +16,10 @@ from penstock.formats.base.format import Format
 from penstock.formats.mapping.index import Where
 from penstock.formats.mapping.kinds import is_of_package, suffix_of, tree_of
 from penstock.formats.mapping.rules import NAME, VERSION, EpisodeMapping
-from penstock.formats.mapping.shipped import recognised_mapping, shipped_mapping, shipped_names
+from penstock.formats.mapping.shipped import LOOKED_AT, recognised_mapping, shipped_mapping, shipped_names
 from penstock.formats.mapping.sketch import Sketch
 from penstock.formats.mapping.source import CACHE_BYTES, FilesSource
+from penstock.formats.mapping.units import names_within
 
 
 class MappingFormat(Format):
@@ -32,8 +34,7 @@ class MappingFormat(Format):
 
     def recognises(self, path: Path) -> bool:
         """Whether a folder has the file of a mapping or data of one that ships, or a file is one of these or a log."""
-        is_log = path.is_file() and is_of_package(suffix_of(path.name))
-        return _mapping_at(path) is not None or recognised_mapping(path) is not None or is_log
+        return _mapping_at(path) is not None or recognised_mapping(path) is not None or _is_of_logs(path)
 
     def open(
         self,
@@ -52,7 +53,7 @@ class MappingFormat(Format):
         place = _mapping_at(path)
         if mapping is None and place is None and not entries:
             mapping = recognised_mapping(path)
-        if mapping is None and place is None and not entries and is_of_package(suffix_of(path.name)):
+        if mapping is None and place is None and not entries and _is_of_logs(path):
             mapping = _sure_guess(path)
         chosen = entries or place or {} if mapping is None else mapping
         root = path.parent if path == place else path
@@ -73,12 +74,22 @@ def _as_mapping(given: str | Path | Mapping[str, Any] | EpisodeMapping) -> Episo
     return shipped_mapping(str(given)) if named else EpisodeMapping.at(Path(given))
 
 
+def _is_of_logs(path: Path) -> bool:
+    """Whether a file is of a kind that another distribution reads, or a folder has such files and no other data."""
+    if not path.is_dir():
+        return path.is_file() and is_of_package(suffix_of(path.name))
+    suffixes = {suffix_of(name) for name in islice(names_within(path), LOOKED_AT)} - {None}
+    return bool(suffixes) and all(map(is_of_package, suffixes))
+
+
 def _sure_guess(path: Path) -> EpisodeMapping:
-    """The mapping of a file that says enough itself. Raises `UnknownFormatError` with advice where it does not."""
-    guess = tree_of([path]).guess
-    if guess is not None and guess.is_sure:
-        return EpisodeMapping.of(guess.entries)
+    """The mapping of logs that say enough themselves. Raises `UnknownFormatError` with advice where they do not."""
+    if path.is_file():
+        _ = tree_of([path])
     sketch = Sketch.of(path)
+    guesses = [look.guess for look in sketch.looks if look.guess is not None]
+    if sketch.guess is not None and guesses and all(guess.is_sure for guess in guesses):
+        return sketch.guess
     message = f"expected a mapping, which says what the columns are. There: {sketch.contents}"
     raise UnknownFormatError(f"{message}. To use it, {sketch.advice}", path=path)
 
