@@ -24,6 +24,9 @@ PACKAGES := $(wildcard packages/*)
 # The core, which most changes need. Tests whose names say that processes start or are killed are left out.
 QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batches engine iterators order ranks ticket)
 
+# Tests of the core are those in folders with the names of its packages; the others in tests/ are of all distributions.
+CORE := $(wildcard $(patsubst src/penstock/%/,tests/%,$(wildcard src/penstock/*/))) tests/programs
+
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
 .PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs dist clean
@@ -45,10 +48,10 @@ test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
 quick: .venv/dev.stamp ## tests of the core, which most changes need: a minute or so
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -k "not kill and not process" $(addprefix tests/,$(QUICK))
 
-alone: .venv/dev.stamp ## tests of each distribution beside the core, while those that it does not require cannot be imported
-	@set -e; for package in $(notdir $(PACKAGES)); do echo "$$package alone"; \
-		PENSTOCK_ALONE=$$package PYTEST_PLUGINS=tests.alone $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
-			packages/$$package/tests; done
+alone: .venv/dev.stamp ## tests of each distribution, while those that it does not require cannot be imported
+	@set -e; for package in penstock $(notdir $(PACKAGES)); do echo "$$package alone"; \
+		tests="packages/$$package/tests"; if [ $$package = penstock ]; then tests="$(CORE)"; fi; \
+		PENSTOCK_ALONE=$$package PYTEST_PLUGINS=tests.alone $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $$tests; done
 
 trainers: .build/trainers.stamp ## the programs of examples/trainers inside the frameworks of others, in an environment of their own
 	$(TRAINERS) -m pytest -q -n $(JOBS) --dist loadfile tests/trainers
@@ -65,7 +68,7 @@ fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format, i
 
 bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of compiled code checked: an hour
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
-		-o faulthandler_timeout=3600 tests/kernels tests/plan tests/data tests/containers packages/penstock-chess/tests packages/penstock-driving/tests
+		-o faulthandler_timeout=3600 --hypothesis-profile random tests/kernels tests/plan tests/data tests/containers packages/penstock-chess/tests packages/penstock-driving/tests
 
 figures: .venv/browser.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp .build/zarr3.stamp ## measure every figure of README and docs, other libraries as well
 	$(BIN)/python benchmarks/measure.py --peers

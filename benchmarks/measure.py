@@ -28,6 +28,7 @@ PEERS = ".build/peers/bin/python"
 LEROBOT = ".build/lerobot/bin/python"
 TFDS = ".build/tfds/bin/python"
 ZARR3 = ".build/zarr3/bin/python"
+AV2 = ".build/av2/bin/python"
 GAMES = "benchmarks/data/lc0/games"
 DRIVES = "tests/golden/l5kit"
 
@@ -95,6 +96,7 @@ COMMANDS = (
     Command("cross_read_lerobot", f"cross_read_lerobot.py --peer {LEROBOT}"),
     Command("rlds", f"rlds.py --peer {TFDS}", "--repeats 2 --rounds 1"),
     Command("zarr_windows", f"zarr_windows.py --peer {PEERS} --peer {ZARR3}", "--rounds 1"),
+    Command("scenarios", f"scenarios.py --peer {AV2}"),
     Command("shards", f"shards.py --small --peer {PEERS}", "--frames 800"),
     Command("cross_read_shards", f"cross_read_shards.py --peer {PEERS}"),
     Command("kill_reshape", "kill_reshape_replay.py --batches 160 --kills 8"),

@@ -130,6 +130,21 @@ with LivePipeline(inlet, options, decode=inlet.layout.decode) as live:
     rewards = np.concatenate([batch["rewards"] for batch in live.loader()])
 assert sorted(rewards) == list(range(60))
 """,
+    "penstock-logs": """
+import tempfile
+from mcap.writer import Writer
+
+with tempfile.TemporaryDirectory() as folder:
+    with open(f"{folder}/a.mcap", "wb") as file:
+        writer = Writer(file)
+        writer.start()
+        channel = writer.register_channel("/joints", "json", 0)
+        for i in range(5):
+            writer.add_message(channel, i, b'{"q": [1, 2]}', i)
+        writer.finish()
+    with penstock.open(f"{folder}/a.mcap") as data:
+        assert data[0].columns["joints/q"].shape == (5, 2)
+""",
     "penstock-mirrors": """
 from penstock_mirrors.airio import FunctionDataSource, MapFnTransform, Task
 

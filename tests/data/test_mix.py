@@ -167,7 +167,9 @@ def test_a_mix_is_a_plan_like_any_other():
 def test_outputs_that_some_lack_by_request():
     one = penstock.from_arrays({"x": np.arange(4), "y": np.arange(4.0) + 1}, lengths=[4]).steps()
     two = penstock.from_arrays({"x": np.arange(4) + 10, "t": Ragged.from_strings(list("abcd"))}, lengths=[4]).steps()
-    with pytest.raises(PlanError, match=r"expected 'y' in every part of a mix, got none in \['1'\]"):
+    with pytest.raises(
+        PlanError, match=r"expected 'y' in every part of a mix, got none in \['1'\]; .*select_columns\('x'\)"
+    ):
         mix([one, two], [1, 1])
     both = mix([one, two], [1, 1], union=True)[:]
     assert both["x"].tolist() == [0, 10, 1, 11, 2, 12, 3, 13]
@@ -175,6 +177,12 @@ def test_outputs_that_some_lack_by_request():
     assert both["y_present"].tolist() == [True, False] * 4
     assert both["t"].strings() == ["", "a", "", "b", "", "c", "", "d"]
     assert both["t_present"].tolist() == [False, True] * 4
+    wider = penstock.from_arrays({"x": np.ones((4, 2), np.float32)}, lengths=[4]).steps()
+    said = (
+        r"expected 'x' alike in every source, got int64 \(\) in source 0 and float32 \(2,\) in source 1; leave it out"
+    )
+    with pytest.raises(SpecError, match=rf"{said}.*select_columns.*rename=.*union=True"):
+        mix([one, wider], [1, 1], union=True)
     wide, narrow = (penstock.from_arrays({"x": np.arange(8) + 1}, lengths=[8]).windows(n, stride=n) for n in (4, 2))
     with pytest.raises(PlanError, match=r"as wide in every part of a mix, got {'0': 4, '1': 2}"):
         mix([wide, narrow], [1, 1])

@@ -42,7 +42,10 @@ class HubUpload:
         store = object_store(url.full, options)
         if not isinstance(store.transport, HubStore) or (parts := parsed(store.transport.path)) is None:
             raise DataError(f"expected hf://datasets/OWNER/NAME to write to, got {url}")
-        self.url, self._options, self._retry, self._hub = url, options, store.retry, store.transport
+        self.url = url
+        self._options = options
+        self._retry = store.retry
+        self._hub = store.transport
         self._repository, self._revision, self._inside = parts
         if COMMIT.fullmatch(self._revision):
             raise DataError(f"expected a branch to write to, got the commit {self._revision} of {url}")

@@ -211,6 +211,14 @@ def test_a_focal_track_need_not_be_complete_and_steps_without_the_ego_are_left_o
         assert "time-gap" in {finding.name for finding in penstock.check(path).findings}
 
 
+def test_each_data_set_has_its_rate(tmp_path: Path) -> None:
+    """nuPlan has 20 frames a second; a made-up one of 10 is another rate, as samples divide by `step_time`."""
+    assert "time-rate" not in {finding.name for finding in penstock.check(GOLDEN / "nuplan").findings}
+    path = write("nuplan", tmp_path, Drives("nuplan", SPEC, (4,)).episodes())
+    (said,) = (finding.message for finding in penstock.check(path).findings if finding.name == "time-rate")
+    assert said.startswith("expected a frame every 0.05 s, as scenes of nuPlan have them, got one every 0.1 s")
+
+
 def test_empty_folders_are_not_data_sets(tmp_path: Path) -> None:
     (tmp_path / "logs" / "train").mkdir(parents=True)
     with pytest.raises(UnknownFormatError):

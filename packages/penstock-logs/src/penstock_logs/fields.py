@@ -49,7 +49,8 @@ def _has_one_each(values: Mapping[str, Any], path: str, names: str) -> bool:
     row = values[path]
     if path.rpartition("/")[0] != names.rpartition("/")[0] or not (is_array(row) or is_list(row)):
         return False
-    return len(row) == len(values[names]) and np.asarray(row).dtype.kind in NUMBERS
+    is_flat = row.ndim == 1 if is_array(row) else all(isinstance(each, int | float) for each in row)
+    return is_flat and len(row) == len(values[names])
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -293,7 +293,7 @@ def _unpacked(record: bytes, path: Any) -> bytes:
     if size > MAX_CHUNK:
         raise FormatError(f"expected at most {MAX_CHUNK} bytes in a chunk, got {size}", path=path)
     if kind == "zstd":
-        content = zstandard.ZstdDecompressor().decompress(packed, max_output_size=max(size, 1)) if size else b""
+        content = _of_zstd(packed, size)
     elif kind == "lz4":
         unpacker: Any = lz4.frame.LZ4FrameDecompressor()
         content: bytes = unpacker.decompress(packed, max_length=size + 1)
@@ -306,3 +306,12 @@ def _unpacked(record: bytes, path: Any) -> bytes:
     if crc and zlib.crc32(content) != crc:
         raise ChecksumError("expected the bytes of a chunk that have its checksum, got others", path=path)
     return content
+
+
+def _of_zstd(packed: bytes, size: int) -> bytes:
+    """Unpacked bytes, one more than expected at most: memory is taken for what there is, not for what a header says."""
+    content = bytearray()
+    with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
+        while len(content) <= size and (part := reader.read(1 << 20)):
+            content += part
+    return bytes(content)

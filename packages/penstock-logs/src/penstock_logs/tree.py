@@ -136,7 +136,9 @@ class LogTree(FileTree):
             leaves[f"{topic.name}/{PUBLISH_TIME}"] = TreeLeaf(n, TIME, found.block, is_time=True)
         for path, field in found.fields.items():
             block = 1 if path == IMAGE and is_image(topic.type) else found.block
-            leaves[f"{topic.name}/{CLOCKS.get(path, path)}"] = TreeLeaf(n, field, block, is_time=path == STAMP)
+            leaves[f"{topic.name}/{CLOCKS.get(path, path)}"] = TreeLeaf(
+                n, field, block, guessed=True, is_time=path == STAMP
+            )
         return leaves
 
     def _split(self, name: str) -> tuple[_Fields, str]:

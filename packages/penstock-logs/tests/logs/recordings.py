@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ import numpy as np
 from mcap.writer import CompressionType, IndexType, Writer
 from mcap_ros2.writer import Writer as Ros2Writer
 from PIL import Image
+from rosbags.rosbag1 import Writer as Bag1
+from rosbags.rosbag2 import Writer as Bag2
+from rosbags.typesys import Stores, get_typestore
 
 JOINTS = ("shoulder", "elbow_10", "elbow_2")
 STAMP = "================================================================================\nMSG: std_msgs/Header\n"
@@ -124,5 +129,19 @@ def cut(path: Path, keep: Callable[[int], int]) -> Path:
     return path
 
 
-def rows(times: Sequence[int], values: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    yield from zip(times, values, strict=True)
+def bag(path: Path, n: int = 5) -> None:
+    """A bag of ROS 1, or of ROS 2 in SQLite, by rosbags."""
+    is_ros1 = path.suffix == ".bag"
+    store = get_typestore(Stores.ROS1_NOETIC if is_ros1 else Stores.ROS2_HUMBLE)
+    with tempfile.TemporaryDirectory() as folder:
+        writer: Any = Bag1(path) if is_ros1 else Bag2(Path(folder) / "a", version=9)
+        if is_ros1:
+            writer.set_compression(Bag1.CompressionFormat.LZ4)
+        with writer:
+            connection = writer.add_connection("/point", "geometry_msgs/msg/Point", typestore=store)
+            for i in range(n):
+                point = store.types["geometry_msgs/msg/Point"](float(i), 0.5, -float(i))
+                serialize = store.serialize_ros1 if is_ros1 else store.serialize_cdr
+                writer.write(connection, i * 10**8, serialize(point, "geometry_msgs/msg/Point"))
+        if not is_ros1:
+            shutil.copyfile(next((Path(folder) / "a").glob("*.db3")), path)

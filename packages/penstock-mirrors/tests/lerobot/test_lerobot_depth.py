@@ -15,7 +15,7 @@ import torch
 
 import penstock
 from penstock.errors import DataError
-from penstock_mirrors.lerobot import LeRobotDataset
+from penstock_mirrors.lerobot import LeRobotDataset, StreamingLeRobotDataset
 
 GOLDEN = Path(__file__).parents[4] / "tests" / "golden" / "lerobot"
 KINDS = ("depth_image_mm", "depth_image_m", "depth_video", "depth_video_3")
@@ -57,6 +57,23 @@ def test_items_equal_those_of_lerobot_and_transforms_leave_depth_alone(kind: str
     if "image" in kind:
         stored = data.hf_dataset[7][NAME].numpy()
         assert np.array_equal(stored * np.float32(1000 if kind == "depth_image_m" else 1), expected[7])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_depth_and_its_statistics_in_metres(kind: str) -> None:
+    """lerobot 0.6.1 returns the same, but for the last bit of float32 before `shift` is taken off (`depth_metres.npz`)."""
+    data = LeRobotDataset("me/set", root=GOLDEN / kind, depth_output_unit="m")
+    wanted = np.load(GOLDEN / "depth_metres.npz")[kind]
+    found = np.stack([data[i][NAME].numpy() for i in (0, 7, 17)])
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
+    metres, millimetres = data.meta.stats, LeRobotDataset("me/set", root=GOLDEN / kind).meta.stats
+    assert metres is not None
+    assert millimetres is not None
+    np.testing.assert_allclose(metres[NAME]["max"] * 1000, millimetres[NAME]["max"], rtol=1e-6)
+    assert metres[NAME]["count"] == millimetres[NAME]["count"]
+    assert data.depth_output_unit == "m"
+    assert next(iter(StreamingLeRobotDataset("me/set", GOLDEN / kind, depth_output_unit="m")))[NAME].max() < 20
 
 
 @pytest.mark.parametrize("streaming", [False, True])

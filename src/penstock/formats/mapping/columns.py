@@ -216,7 +216,10 @@ class FilesColumn:
     def _read(self, names: Sequence[str], tree: FileTree, start: int, stop: int) -> Array:
         """Rows of arrays, together."""
         parts = [tree.read(name, start, stop) for name in names]
-        if isinstance(rows := parts[0], Ragged):
+        rows = parts[0]
+        if self.field.ragged and self.lines is None and not isinstance(rows, Ragged):  # of one length in this file
+            rows = Ragged(rows.reshape(-1, *self.field.shape), np.arange(len(rows) + 1) * rows.shape[1])
+        if isinstance(rows, Ragged):
             return (
                 rows if rows.dtype == self.field.dtype else Ragged(rows.values.astype(self.field.dtype), rows.offsets)
             )
@@ -240,26 +243,37 @@ def _picked(rows: Sequence[IntArray], first: IntArray, size: IntArray, blank: in
 def column_field(name: str, rule: ColumnRule, units: Sequence[UnitRows], places: Sequence[Unit]) -> Field:
     """Return the field of a column in all units. Raises `FormatError` with the first unit that differs."""
     first = units[0].leaf
-    dtype = first.field.dtype
+    field, dtype = first.field, first.field.dtype
     for rows, place in zip(units, places, strict=True):
         leaf = rows.leaf
         if leaf.field == first.field:
             continue
-        widened = leaf.guessed and first.guessed and {leaf.field.kind, first.field.kind} == {"array"}
+        widened = leaf.guessed and first.guessed and "text" not in (leaf.field.kind, first.field.kind)
         if rule.dtype is None and not widened:
             expected, where = f"{first} as in {places[0]}", ", ".join(rows.names)
             message = f"expected {expected}, got {leaf}; say the type with dtype, as in dtype = {str(dtype)!r}"
             raise FormatError(message, path=str(place), where=where)
-        if (leaf.field.kind, leaf.field.shape) != (first.field.kind, first.field.shape):
+        if (leaf.field.kind, leaf.field.shape) != (field.kind, field.shape):
+            if widened and _values_of_rows(leaf.field) == _values_of_rows(field) is not None:
+                field = replace(field, kind="ragged", shape=_values_of_rows(field) or ())
+                dtype = np.result_type(dtype, leaf.field.dtype)
+                continue
             message = f"expected rows like those of {places[0]}, {first}, got {leaf}"
             raise FormatError(message, path=str(place), where=", ".join(rows.names))
         dtype = np.result_type(dtype, leaf.field.dtype)
-    field = replace(first.field, dtype=dtype)
+    field = replace(field, dtype=dtype)
     if rule.dtype is None:
         return field
     if field.kind == "text":
         raise FormatError(f"expected numbers for dtype {rule.dtype!r}, got text", path=str(places[0]), where=name)
     return replace(field, dtype=np.dtype(rule.dtype))
+
+
+def _values_of_rows(field: Field) -> tuple[int, ...] | None:
+    """The shape of each value of a row that may vary in length; None for rows of one number."""
+    if field.ragged:
+        return field.shape
+    return field.shape[1:] if field.shape else None
 
 
 def alignments(rows: int, steps: int, episodes: int) -> Iterator[Align]:

@@ -14,7 +14,7 @@ from penstock.errors import FormatError
 from penstock.formats.base.file_facts import FileSurvey
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
-from penstock_driving.formats.l5kit.check import check_tables
+from penstock_driving.formats.l5kit.check import LogRate, check_tables
 from penstock_driving.formats.scenarios.argoverse2 import Argoverse2
 from penstock_driving.formats.scenarios.nuplan import NuPlan
 from penstock_driving.formats.scenarios.py123d import Py123D
@@ -49,7 +49,8 @@ class ScenarioFormat(Format):
         except (FormatError, OSError) as error:
             yield Finding("unreadable", str(path), str(error))
             return
-        yield from check_tables(tables, str(path), deep=deep)
+        rate = LogRate(self.kind.step, f"scenes of {self.kind.title}")
+        yield from check_tables(tables, str(path), rate, deep=deep)
 
 
 class Argoverse2Format(ScenarioFormat):

@@ -76,6 +76,7 @@ class NuPlan(ScenarioKind):
     title: ClassVar[str] = "nuPlan"
     description: ClassVar[str] = "nuPlan: SQLite databases of logs, *.db"
     depth: ClassVar[int] = 4
+    step: ClassVar[float | None] = 0.05
 
     @override
     def is_named(self, name: str) -> bool:

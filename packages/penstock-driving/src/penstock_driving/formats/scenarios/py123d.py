@@ -63,6 +63,7 @@ class Py123D(ScenarioKind):
     title: ClassVar[str] = "py123d"
     description: ClassVar[str] = "py123d 0.7: folders of logs with sync.arrow"
     depth: ClassVar[int] = 3
+    step: ClassVar[float | None] = None
 
     @override
     def is_named(self, name: str) -> bool:
@@ -176,7 +177,8 @@ def _faces(file: Path, sync: Any) -> tuple[AnyArray, IntArray]:
     states: list[Any] = values("status").to_pylist()
     if unknown := [state for state in states if state is None or state >= len(STATES)]:
         raise FormatError(f"expected a status of a light within 0:{len(STATES)}, got {unknown[0]}", path=file)
-    return faces_of([str(lane) for lane in values("lane_id").to_pylist()], [STATES[state] for state in states]), owners
+    lanes: list[Any] = values("lane_id").to_pylist()
+    return faces_of(list(map(str, lanes)), [STATES[state] for state in states]), owners
 
 
 def _listed(file: Path, sync: Any, name: str) -> tuple[Any, IntArray, Any] | None:

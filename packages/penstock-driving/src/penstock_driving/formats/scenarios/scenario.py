@@ -69,6 +69,7 @@ class ScenarioKind(ABC):
     description: ClassVar[str]
     title: ClassVar[str]
     depth: ClassVar[int]  # folders below the path in which files may be
+    step: ClassVar[float | None] = 0.1  # seconds from a frame to the next; None where a data set has any
 
     @abstractmethod
     def is_named(self, name: str) -> bool:
