@@ -63,6 +63,12 @@ def test_a_mapping_is_the_same_as_text_and_as_arguments(tmp_path: Path) -> None:
         ({"csv": {"separator": 3}}, "expected csv as in"),
         ({"csv": {"separator": ", "}}, "expected csv as in"),
         ({"whole_files": 1}, "expected true or false, got whole_files = 1"),
+        ({"lengths": 5, "ring": "n"}, "expected one of lengths, ranges, and a ring"),
+        ({"columns": {"x": {"from": "a", "without": "b"}}}, "expected `without` for metadata"),
+        ({"metadata": {"x": {"from": "a", "dtype": "f4"}}}, "expected from, otherwise, files and without for metadata"),
+        ({"columns": {"x": {"from": "a", "bits": "round"}}}, "expected bits of the column 'x' 'square' or a shape"),
+        ({"columns": {"x": {"from": "a", "at": "1"}}}, "expected numbers for at of the column 'x'"),
+        ({"columns": {"x": {"from": "a", "drop_first": -1}}}, "expected drop_first = 1 or"),
     ],
 )
 def test_wrong_entries_are_named(entries: dict[str, Any], message: str) -> None:

@@ -42,7 +42,6 @@ set_remote_files(MIRRORS)  # so that every process that reads data can read mirr
 
 
 GENERAL = ("webdataset",)  # whose containers other formats use too, in narrower ways
-BY_NAMES = ("demos",)  # which take files by the names of their arrays alone, that others may know better
 QUICK_BYTES = 1 << 28  # that a check reads at most if it is not deep
 _KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 GUARDED = ("recognises", "open", "open_files", "append", "check", "check_files", "opening_checks", "repairs")
@@ -438,9 +437,10 @@ def _formats_for(path: Path) -> Iterator[Format]:
     The package of each is imported when it is asked for.
     """
     asked: set[str] = set()
-    likely = likely_formats(path) or frozenset[str]()
+    known_layouts = {"mapping"} if path.suffix == ".npz" else set[str]()  # `demos` goes by the names of arrays alone
+    likely = likely_formats(path) or known_layouts
     special = [folder for folder in _folders() if folder not in GENERAL]
-    for folder in sorted(special, key=lambda folder: (folder not in likely, folder in BY_NAMES)):
+    for folder in sorted(special, key=lambda folder: folder not in likely):
         if (entry := _built_in(folder)) is not None:
             asked.add(entry.name)
             yield entry

@@ -24,7 +24,6 @@ from penstock.files.remote import open_file
 SIGNATURES = {
     b"PAR1\x15": frozenset({"tables"}),  # Parquet, and the header of its first page
     b"ARROW1\0\0": frozenset({"tables"}),
-    b"PK\x03\x04": frozenset({"mapping", "demos"}),  # `.npz`, of which mappings know some layouts better
     b"\x89HDF\r\n\x1a\n": frozenset({"demos", "minari"}),
 }
 """Folders of `penstock.formats` whose files begin with some bytes."""

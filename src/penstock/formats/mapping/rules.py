@@ -258,7 +258,22 @@ class EpisodeMapping:
         for name in ("lengths", "leave_out"):
             if is_listed(entries.get(name)):
                 entries[name] = tuple(entries[name])
-        return cls(**entries)
+        mapping = cls(**entries)
+        mapping._check_together()
+        return mapping
+
+    def _check_together(self) -> None:
+        """Raise `ArgumentError` for entries of which one would be ignored."""
+        of_rows = [name for name in ("lengths", "ranges", "ring", "padding") if getattr(self, name)]
+        if len(of_rows) > 1 and of_rows != ["ring", "padding"]:
+            raise ArgumentError(f"expected one of lengths, ranges, and a ring with or without padding, got {of_rows}")
+        columns = (self.columns or {}).items()
+        if unused := [name for name, rule in columns if rule.without is not None]:
+            raise ArgumentError(f"expected `without` for metadata, which are not rows, got it for {unused[0]!r}")
+        for name, rule in self.metadata.items():
+            plain = ColumnRule(rule.arrays, otherwise=rule.otherwise, files=rule.files, without=rule.without)
+            if rule != plain:
+                raise ArgumentError(f"expected from, otherwise, files and without for metadata, got {name} = {rule}")
 
     @classmethod
     def at(cls, path: Path) -> EpisodeMapping:

@@ -64,13 +64,15 @@ def _below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iter
         return
     if len(above) > DEEPEST:
         raise FormatError(f"expected at most {DEEPEST} levels of folders", path=folder)
+    inner: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            name = prefix + entry.name
             if entry.name.lower().endswith(".zarr") or not entry.is_dir():
-                yield name
+                yield prefix + entry.name
             else:
-                yield from _below(folder / entry.name, f"{name}/", above | {place})
+                inner.append(entry.name)
+    for name in inner:  # after the files, so that a look at some names sees those of all kinds
+        yield from _below(folder / name, f"{prefix}{name}/", above | {place})
 
 
 def found_files(root: Path, mapping: EpisodeMapping) -> FoundFiles:
