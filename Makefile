@@ -12,8 +12,8 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 # The frameworks whose training programs are in examples/trainers, in the versions of its constraints.txt.
-TRAINED := accelerate cpprb d3rlpy datasets flax grain lightning optax orbax-checkpoint ray[train] stable-baselines3 tianshou \
-	torchdata torchrl transformers trl
+TRAINED := accelerate cpprb d3rlpy datasets equinox flax grain keras lightning megatron-core optax orbax-checkpoint ray[train] \
+	stable-baselines3 tianshou torchdata torchrl transformers trl
 
 # Tests start Python hundreds of times, and pytest rewrites each of their files: what was compiled is kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -23,6 +23,9 @@ PACKAGES := $(wildcard packages/*)
 
 # The core, which most changes need. Tests whose names say that processes start or are killed are left out.
 QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batches engine iterators order ranks ticket)
+
+# Tests of the core are those in folders with the names of its packages; the others in tests/ are of all distributions.
+CORE := $(wildcard $(patsubst src/penstock/%/__init__.py,tests/%,$(wildcard src/penstock/*/__init__.py))) tests/programs
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
@@ -45,10 +48,10 @@ test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
 quick: .venv/dev.stamp ## tests of the core, which most changes need: a minute or so
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -k "not kill and not process" $(addprefix tests/,$(QUICK))
 
-alone: .venv/dev.stamp ## tests of each distribution beside the core, while those that it does not require cannot be imported
-	@set -e; for package in $(notdir $(PACKAGES)); do echo "$$package alone"; \
-		PENSTOCK_ALONE=$$package PYTEST_PLUGINS=tests.alone $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
-			packages/$$package/tests; done
+alone: .venv/dev.stamp ## tests of each distribution, while those that it does not require cannot be imported
+	@set -e; for package in penstock $(notdir $(PACKAGES)); do echo "$$package alone"; \
+		tests="packages/$$package/tests"; if [ $$package = penstock ]; then tests="$(CORE)"; fi; \
+		PENSTOCK_ALONE=$$package PYTEST_PLUGINS=tests.alone $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $$tests; done
 
 trainers: .build/trainers.stamp ## the programs of examples/trainers inside the frameworks of others, in an environment of their own
 	$(TRAINERS) -m pytest -q -n $(JOBS) --dist loadfile tests/trainers
@@ -65,7 +68,7 @@ fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format, i
 
 bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of compiled code checked: an hour
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
-		-o faulthandler_timeout=3600 tests/kernels tests/plan tests/data tests/containers packages/penstock-chess/tests packages/penstock-driving/tests
+		-o faulthandler_timeout=3600 --hypothesis-profile random tests/kernels tests/plan tests/data tests/containers packages/penstock-chess/tests packages/penstock-driving/tests
 
 figures: .venv/browser.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp .build/zarr3.stamp ## measure every figure of README and docs, other libraries as well
 	$(BIN)/python benchmarks/measure.py --peers

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from tests.locations.s3 import Stores
 
 # A kernel compiles at its first call, and machines are shared: no test looks at the clock. Each run tries the same
-# examples, so that a run that passes says that the next one will; `--hypothesis-profile random` tries others.
+# examples, so that a run that passes says that the next one will, and a third of the number that a test states;
+# `--hypothesis-profile random` tries others, and all of them.
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("penstock", settings.get_profile("random"), derandomize=True, database=None)
 settings.load_profile("penstock")
@@ -63,12 +64,21 @@ def pytest_collection() -> Generator[None]:
 def _no_flush() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     """Tests kill processes, not the power: they do not wait for the disk, which takes milliseconds a file."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
+        patch.setattr(os, "fsync", _not_flushed)
         yield
 
 
+def _not_flushed(_: int) -> None:
+    """In the place of `os.fsync`."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put those of the longest files first."""
+    """Put those of the longest files first, and let Hypothesis try a third of the examples."""
+    if settings.get_current_profile_name() == "penstock":
+        for test in {getattr(each, "__func__", each) for item in items if (each := getattr(item, "obj", None))}:
+            if (chosen := getattr(test, "_hypothesis_internal_use_settings", None)) is not None:
+                fewer = settings(chosen, max_examples=max(chosen.max_examples // 3, min(chosen.max_examples, 10)))
+                test._hypothesis_internal_use_settings = fewer
     items.sort(key=lambda item: not any(part in item.nodeid for part in LONG))
 
 

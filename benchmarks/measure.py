@@ -28,6 +28,7 @@ PEERS = ".build/peers/bin/python"
 LEROBOT = ".build/lerobot/bin/python"
 TFDS = ".build/tfds/bin/python"
 ZARR3 = ".build/zarr3/bin/python"
+AV2 = ".build/av2/bin/python"
 GAMES = "benchmarks/data/lc0/games"
 DRIVES = "tests/golden/l5kit"
 
@@ -95,11 +96,13 @@ COMMANDS = (
     Command("cross_read_lerobot", f"cross_read_lerobot.py --peer {LEROBOT}"),
     Command("rlds", f"rlds.py --peer {TFDS}", "--repeats 2 --rounds 1"),
     Command("zarr_windows", f"zarr_windows.py --peer {PEERS} --peer {ZARR3}", "--rounds 1"),
+    Command("scenarios", f"scenarios.py --peer {AV2}"),
+    Command("logs", "logs.py", "--rounds 1 --seconds 10 --windows 2"),
     Command("shards", f"shards.py --small --peer {PEERS}", "--frames 800"),
     Command("cross_read_shards", f"cross_read_shards.py --peer {PEERS}"),
     Command("kill_reshape", "kill_reshape_replay.py --batches 160 --kills 8"),
     Command("rivals", f"kill_reshape_replay.py --rivals {PEERS}"),
-    Command("chess_frames", f"chess_frames.py {GAMES}", f"{GAMES} --batch 64 --frames 256"),
+    Command("chess_frames", f"chess_frames.py {GAMES}", f"{GAMES} --batch 32 --frames 64"),
     Command("lc0", f"lc0.py {GAMES} --seconds 3 --runs 1", f"{GAMES} --seconds 0.1 --runs 1 --only long"),
     Command("lc0_kill", f"lc0_kill.py {GAMES}", f"{GAMES} --kills 1"),
     Command("lc0_soak", f"lc0_soak.py {GAMES} --minutes 1", f"{GAMES} --minutes 0.02"),

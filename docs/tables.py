@@ -18,7 +18,12 @@ ROOT = Path(__file__).parents[1]
 FINDINGS_OF_FORMATS = Path(__file__).parent / "reference" / "findings.json"
 # The formats in which `penstock repair` mends it: `tests/doctor/test_repair.py` mends each of them.
 REPAIRS_OF_FORMATS = Path(__file__).parent / "reference" / "repairs.json"
-ELSEWHERE = {"l5kit": "../driving/logs.md", "lc0": "../chess/lc0.md", "native": "../imitation/native.md"}
+ELSEWHERE = {
+    "l5kit": "../driving/logs.md",
+    **dict.fromkeys(("argoverse2", "waymo", "nuplan", "py123d"), "../driving/sets.md"),
+    "lc0": "../chess/lc0.md",
+    "native": "../imitation/native.md",
+}
 FEW = 3  # formats that are named as exceptions
 
 

@@ -112,10 +112,10 @@ def loss_of(policy: Policy, batch: penstock.Columns) -> torch.Tensor:
     return -gain[learns].mean()
 
 
-def train(updates: int, seed: int = 0, digits: int = DIGITS) -> tuple[list[tuple[float, float]], penstock.Replay]:
-    """Train, and return the mean reward of the completions that ended before each update, and the share of right calls.
+def train(updates: int, seed: int = 0) -> tuple[list[tuple[float, float, float]], penstock.Replay]:
+    """Train, and return figures of the completions that ended before each update.
 
-    Calls are right if a sum is asked for, and the answer is repeated.
+    They are the mean reward, the share of sums that ask the tool, and the share that also repeat its answer and end.
     """
     torch.manual_seed(seed)
     rng, policy = np.random.default_rng(seed), Policy()
@@ -125,13 +125,13 @@ def train(updates: int, seed: int = 0, digits: int = DIGITS) -> tuple[list[tuple
         None, 100_000, samples=penstock.replay.Completions(ROW, pack=True), sampler=sampler, seed=seed
     )
     recorder = penstock.replay.CompletionRecorder(replay, GROUP, seed=seed)
-    curve: list[tuple[float, float]] = []
+    curve: list[tuple[float, float, float]] = []
     finished: list[tuple[list[int], list[int]]] = []
     while len(curve) < updates:
         while len(recorder) < PROMPTS:
             task = int(rng.integers(2))
-            numbers = rng.integers(0, 10, rng.integers(2, digits + 1)).tolist()
-            recorder.add_prompt([*numbers, (SORT, SUM)[task]], task=task)
+            digits = rng.integers(0, 10, rng.integers(2, DIGITS + 1)).tolist()
+            recorder.add_prompt([*digits, (SORT, SUM)[task]], task=task)
         finished += sample(policy, recorder, len(curve), steps=4)
         if not replay.refresh().may_sample(GROUP * PROMPTS // 2):
             continue
@@ -141,8 +141,9 @@ def train(updates: int, seed: int = 0, digits: int = DIGITS) -> tuple[list[tuple
         nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         optimizer.step()
         last = finished[-512:]
-        calls = [called(*each) for each in last if each[0][-1] == SUM]
-        curve.append((float(np.mean([reward(*each) for each in last])), float(np.mean(calls))))
+        sums = [(tokens[0] == CALL, called(prompt, tokens)) for prompt, tokens in last if prompt[-1] == SUM]
+        asked, right = np.mean(sums, axis=0).tolist()
+        curve.append((float(np.mean([reward(*each) for each in last])), asked, right))
         replay.set_policy_version(len(curve))
     return curve, replay
 
@@ -153,14 +154,15 @@ def main() -> None:
     out = parser.parse_args().out
     curve, replay = train(updates=300)
     dropped = replay.refresh().dropped
-    for name, before, after in zip(("mean reward", "right calls of the tool"), curve[0], curve[-1], strict=True):
+    names = ("mean reward", "sums that ask the tool", "sums with its answer")
+    for name, before, after in zip(names, curve[0], curve[-1], strict=True):
         print(f"{name}: {before:.2f} before, {after:.2f} after {len(curve)} updates")
     print(f"{dropped} completions were too old")
     if out:
         import matplotlib.pyplot as plt
 
         figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
-        axes.plot(curve, label=["mean reward", "right calls of the tool"])
+        axes.plot(curve, label=names)
         axes.set(xlabel="update", ylim=(0, 1))
         axes.legend()
         figure.savefig(out)

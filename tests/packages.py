@@ -1,12 +1,15 @@
-"""Modules by which the tests of other distributions add their cases to tests of the core."""
+"""What tests of the core take of other distributions, where these are installed."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from penstock.formats.base.format import available
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,3 +24,8 @@ def modules_of_packages(name: str) -> list[Any]:
             sys.path.append(tests)
         found.append(import_module(f"{file.parent.name}.{name}"))
     return found
+
+
+def of_installed(keys: Iterable[str]) -> list[str]:
+    """Those of `format/name`, or of formats, whose format is installed."""
+    return [key for key in keys if key.partition("/")[0] in available()]

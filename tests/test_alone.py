@@ -93,7 +93,7 @@ from penstock.formats.base.format import available
 with penstock.open(golden / "minari/0.4.2/cartpole-old-v1") as data:
     loader = data.steps().apply(penstock.transforms.Shuffle(seed=0)).loader(16)
     assert sum(len(batch["actions"]) for batch in loader) == sum(data.episodes.length)
-assert available().keys().isdisjoint({"lc0", "l5kit", "native"})
+assert available().keys().isdisjoint({"lc0", "l5kit", "native", "waymo"})
 """,
     "penstock-chess": """
 with penstock.open(golden / "lc0/gz") as data:
@@ -129,6 +129,21 @@ options = LiveOptions(reservoir=12, batch_size=8, follow=False, seed=1)
 with LivePipeline(inlet, options, decode=inlet.layout.decode) as live:
     rewards = np.concatenate([batch["rewards"] for batch in live.loader()])
 assert sorted(rewards) == list(range(60))
+""",
+    "penstock-logs": """
+import tempfile
+from mcap.writer import Writer
+
+with tempfile.TemporaryDirectory() as folder:
+    with open(f"{folder}/a.mcap", "wb") as file:
+        writer = Writer(file)
+        writer.start()
+        channel = writer.register_channel("/joints", "json", 0)
+        for i in range(5):
+            writer.add_message(channel, i, b'{"q": [1, 2]}', i)
+        writer.finish()
+    with penstock.open(f"{folder}/a.mcap") as data:
+        assert data[0].columns["joints/q"].shape == (5, 2)
 """,
     "penstock-mirrors": """
 from penstock_mirrors.airio import FunctionDataSource, MapFnTransform, Task

@@ -31,6 +31,7 @@ DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "penstock_chess": ("penstock", "penstock_live"),
     "penstock_driving": ("penstock", "penstock_studio"),  # colours of its command `view`, an extra
     "penstock_imitation": ("penstock",),
+    "penstock_logs": ("penstock",),
     "penstock_mirrors": ("penstock",),
     "penstock_studio": ("penstock", "penstock_live"),
     "penstock_cluster": ("penstock",),
@@ -289,8 +290,12 @@ def test_frozen_dataclasses_are_frozen() -> None:
         for node in nodes(function)
         if isinstance(node, ast.Call)
         and (
-            ast.unparse(node.func) == "object.__setattr__"
-            or (ast.unparse(node.func) == "set_fields" and function.name not in creating)
+            (
+                isinstance(node.func, ast.Attribute)
+                and node.func.attr == "__setattr__"
+                and ast.unparse(node.func) == "object.__setattr__"
+            )
+            or (isinstance(node.func, ast.Name) and node.func.id == "set_fields" and function.name not in creating)
         )
     ]
     assert wrong == []

@@ -16,7 +16,7 @@ SHORT = [command for command in measure.COMMANDS if command.short is not None]
 LONG = {
     *("many_files", "simulation", "cheetah", "small", "image", "cross_read_minari", "billion", "video", "video_cpu"),
     *("viewer", "collect_workers", "ray_kill", "cross_read_lerobot", "cross_read_shards"),
-    *("kill_reshape", "rivals", "cross_read_l5kit", "jobs", "simulated_hosts"),
+    *("kill_reshape", "rivals", "cross_read_l5kit", "jobs", "simulated_hosts", "scenarios"),
 }
 
 

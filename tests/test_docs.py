@@ -82,23 +82,16 @@ def test_nothing_under_the_gpl_is_in_all() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_lead_somewhere(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
+def test_links_fences_and_targets_of_a_page(page: Path) -> None:
+    """Links lead somewhere, code is run or plainly none, and targets of `make` exist."""
+    text_of_page = page.read_text("utf-8")
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text_of_page)
     local = [target for target in targets if "://" not in target]
     assert [target for target in local if not Path(os.path.normpath(page.parent / target)).exists()] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_fences_are_run_or_plainly_no_code(page: Path) -> None:
-    languages = set(re.findall(r"^```(.*)$", page.read_text("utf-8"), re.MULTILINE)) - {""}
+    languages = set(re.findall(r"^```(.*)$", text_of_page, re.MULTILINE)) - {""}
     assert languages <= {"python", "console", "text", "toml", "json", "yaml"}  # a test below reads the YAML
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_make_targets_exist(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z]+):", text("Makefile"), re.MULTILINE))
-    named = re.findall(r"(?:^|`)make ([a-z]+)(?=`|\s+#)", page.read_text("utf-8"), re.MULTILINE)
-    assert set(named) <= targets
+    known = set(re.findall(r"^([a-z]+):", text("Makefile"), re.MULTILINE))
+    assert set(re.findall(r"(?:^|`)make ([a-z]+)(?=`|\s+#)", text_of_page, re.MULTILINE)) <= known
 
 
 def test_the_command_page_has_every_command() -> None:

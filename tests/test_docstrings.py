@@ -150,8 +150,7 @@ def raised(call: Callable[..., Any]) -> set[str]:
 PUBLIC = public()
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_every_argument_is_described(name: str) -> None:
+def check_arguments(name: str) -> None:
     subject = PUBLIC[name]
     if inspect.isfunction(subject):
         assert undescribed(subject, [subject.__doc__]) is None
@@ -168,8 +167,7 @@ def test_every_argument_is_described(name: str) -> None:
     assert {method: problem for method, problem in wrong.items() if problem} == {}
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_public_names_have_docstrings_results_and_errors(name: str) -> None:
+def check_results_and_errors(name: str) -> None:
     subject = PUBLIC[name]
     assert subject.__doc__
     if inspect.isfunction(subject):
@@ -187,10 +185,16 @@ def test_public_names_have_docstrings_results_and_errors(name: str) -> None:
         assert raised(call) <= own.union(*(described(doc, "Raises") for doc in docs)), method
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_public_names_have_an_example(name: str) -> None:
+def check_example(name: str) -> None:
     doc = inspect.cleandoc(PUBLIC[name].__doc__ or "")
     assert is_error(PUBLIC[name]) or re.search(r"^Examples?:\n(.+\n|\n)*? +>>> ", doc, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_are_described(name: str) -> None:
+    check_results_and_errors(name)
+    check_arguments(name)
+    check_example(name)
 
 
 def test_arguments_that_are_not_described_are_found() -> None:

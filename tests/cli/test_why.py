@@ -103,3 +103,5 @@ def test_help_has_an_example(call):
     answer = call("why", "--help")
     assert answer.code == 0
     assert "penstock why 0000" in answer.out
+    assert "train.py:make_loader" in answer.out  # a name that holds a loader would run the training of many files
+    assert "__main__" in answer.out

@@ -167,7 +167,9 @@ def test_a_mix_is_a_plan_like_any_other():
 def test_outputs_that_some_lack_by_request():
     one = penstock.from_arrays({"x": np.arange(4), "y": np.arange(4.0) + 1}, lengths=[4]).steps()
     two = penstock.from_arrays({"x": np.arange(4) + 10, "t": Ragged.from_strings(list("abcd"))}, lengths=[4]).steps()
-    with pytest.raises(PlanError, match=r"expected 'y' in every part of a mix, got none in \['1'\]"):
+    with pytest.raises(
+        PlanError, match=r"expected 'y' in every part of a mix, got none in \['1'\]; .*select_columns\('x'\)"
+    ):
         mix([one, two], [1, 1])
     both = mix([one, two], [1, 1], union=True)[:]
     assert both["x"].tolist() == [0, 10, 1, 11, 2, 12, 3, 13]
@@ -184,8 +186,10 @@ def test_outputs_that_some_lack_by_request():
 
 def test_columns_of_other_types_are_named():
     two = penstock.from_arrays({"x": np.arange(4.0)}, lengths=[4]).steps()
-    with pytest.raises(SpecError, match=r"expected x as .*int64.*, got .*float64.* - in source 1"):
-        mix([numbers(4), two], [1, 1])
+    said = r"expected 'x' alike in every source, got int64 \(\) in source 0 and float64 \(\) in source 1; leave it out"
+    for union in (False, True):
+        with pytest.raises(SpecError, match=rf"{said}.*select_columns.*with_column.*rename=.*union=True"):
+            mix([numbers(4), two], [1, 1], union=union)
 
 
 def test_the_label_is_that_of_the_pick_for_samples_without_rows():

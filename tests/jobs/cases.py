@@ -24,7 +24,6 @@ from penstock.data.cached import CachedSource
 from penstock.data.chosen import ChosenDataset
 from penstock.data.located import locate
 from penstock.formats.base.file_facts import MANY_FILES
-from penstock.formats.base.format import available
 from penstock.formats.webdataset.copying import copy
 from penstock.formats.webdataset.source import ShardSource
 from penstock.jobs.operations.record import record_arguments
@@ -32,10 +31,11 @@ from penstock.jobs.work_plan import WorkPlan
 from penstock.recording.rollout_spec import RolloutSpec
 from penstock.recording.rollout_worker import RolloutWorker
 from tests.jobs import mapping
+from tests.packages import modules_of_packages
 
 RANGE_BYTES = 400_000
 CAMERAS = ["front", "wrist", "hand"]
-ROLLOUT = RolloutSpec("toy/reach", seed=5, n_envs=2)
+ROLLOUT = RolloutSpec("CartPole-v1", seed=5, n_envs=2)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,6 @@ class Inputs:
         shards: The same episodes as 12 tar shards.
         copy: A copy of the recording with a certificate, and one damaged value.
         robot: A column store of 25 episodes with two cameras, whose steps have three tasks.
-        drive: A driving log of 20 scenes, where the format of such logs is installed.
         table: A table of so many Parquet files that it has an index.
     """
 
@@ -55,7 +54,6 @@ class Inputs:
     shards: Path
     copy: Path
     robot: Path
-    drive: Path
     table: Path
 
 
@@ -74,7 +72,7 @@ def make_inputs(folder: Path) -> Inputs:
     columns["truncations"][np.cumsum(lengths) - 1] = True
     columns["task"] = rng.integers(0, 3, episodes)
     data = penstock.from_arrays(columns, lengths=lengths)
-    inputs = Inputs(*(folder / name for name in ("recording", "shards", "copy", "robot", "drive", "table")))
+    inputs = Inputs(*(folder / name for name in ("recording", "shards", "copy", "robot", "table")))
     penstock.convert(data, inputs.recording, certificate=False)
     penstock.convert(data, inputs.shards, format="webdataset", options={"shard_episodes": 5}, certificate=False)
     penstock.convert(inputs.recording, inputs.copy)
@@ -83,8 +81,8 @@ def make_inputs(folder: Path) -> Inputs:
     raw[-1] ^= 1
     values.write_bytes(raw)
     _record_robot(inputs.robot, rng)
-    if "l5kit" in available():
-        _write_drive(inputs.drive, rng)
+    for module in PACKAGES:
+        module.write_inputs(folder, rng)
     _write_table(inputs.table)
     return inputs
 
@@ -95,20 +93,6 @@ def _write_table(folder: Path) -> None:
         path = folder / f"{number}.parquet"
         pq.write_table(pa.table({"episode": [number] * (1 + number % 3), "x": [0.5] * (1 + number % 3)}), path)
         os.utime(path, ns=(10**18, 10**18))
-
-
-def _write_drive(path: Path, rng: np.random.Generator) -> None:
-    """Write a driving log of scenes of very different lengths."""
-    from penstock_driving.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter
-
-    with L5KitWriter.create(path) as writer:
-        for length in [*rng.integers(1, 9, 9).tolist(), 120, *rng.integers(1, 9, 10).tolist()]:
-            frames, counts = np.zeros(length, FRAME_DTYPE), rng.integers(0, 9, length)
-            frames["ego_translation"] = rng.standard_normal((length, 3))
-            frames["agent_index_interval"][:, 1] = counts
-            agents = np.zeros(int(counts.sum()), AGENT_DTYPE)
-            agents["centroid"] = rng.standard_normal((len(agents), 2))
-            writer.write_scene(np.zeros((), SCENE_DTYPE), frames, agents, np.zeros(0, TL_FACE_DTYPE))
 
 
 def _record_robot(path: Path, rng: np.random.Generator) -> None:
@@ -223,11 +207,9 @@ def _convert(**more: Any) -> Callable[[Inputs, Path], dict[str, Any]]:
     return lambda inputs, folder: {**_recording(inputs, folder), "out": str(folder / "out"), **more}
 
 
-def _converted(
-    read: Callable[[Path], Mapping[str, bytes]], source: str = "recording", **more: Any
-) -> Callable[[Inputs, Path], Any]:
+def _converted(read: Callable[[Path], Mapping[str, bytes]], **more: Any) -> Callable[[Inputs, Path], Any]:
     def plain(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
-        penstock.convert(getattr(inputs, source), folder / "out", **more)
+        penstock.convert(inputs.recording, folder / "out", **more)
         return read(folder / "out")
 
     return plain
@@ -425,14 +407,6 @@ CASES = {
         lambda result, folder: values_of(folder / "out", "number"),
     ),
 }
-if "l5kit" in available():
-    CASES["convert to l5kit"] = Case(
-        "convert",
-        lambda inputs, folder: {
-            **ChosenDataset(str(inputs.drive)).arguments(),
-            **{"out": str(folder / "out"), "to": "l5kit", "writer": {"chunk_rows": 50}},
-        },
-        _converted(files_in, "drive", format="l5kit", options={"chunk_rows": 50}),
-        lambda result, folder: files_in(folder / "out"),
-        range_bytes=5000,
-    )
+PACKAGES = modules_of_packages("job_cases")  # which import this module
+for module in PACKAGES:
+    CASES |= module.CASES

@@ -119,6 +119,18 @@ def test_a_layout_is_a_function_of_columns_too():
     assert again.actions.dtype == np.float32
 
 
+def first_of(pair):
+    return pair[0]
+
+
+@pytest.mark.parametrize("output", ["numpy", "torch", first_of])
+def test_loaders_with_layouts_pickle(output):
+    loader = dataset().loader(5, layout=("rewards", "actions"), float32=True, output=output)
+    next(iter(loader))
+    for one, other in zip(pickle.loads(pickle.dumps(loader)), loader, strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+
+
 def test_replay_batches_have_layouts():
     replay = penstock.Replay(None, 100, seed=0)
     columns = {"observations": np.arange(6.0), "rewards": np.ones(5)}

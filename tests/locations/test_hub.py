@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 from huggingface_hub import constants, snapshot_download
+from typer.testing import CliRunner
 
 import penstock
+from penstock.cli.main import app
 from penstock.errors import RemoteError
 from penstock.locations.stores import object_store
 from tests.locations.clock import Clock
 from tests.locations.hub_server import TOKEN, Hub, files_of
 from tests.locations.server import Reply, Request
+from tests.locations.test_commands import ARGUMENTS
 
 
 @pytest.fixture
@@ -59,16 +62,19 @@ def test_a_branch_that_moves_does_not_change_what_is_open(hub: Hub, toy: Any, fi
     [
         (
             Reply(404, b"{}", {"X-Error-Code": "RepoNotFound"}),
-            "nothing at hf://datasets/me/toy; if it is private, log in",
+            "nothing at hf://datasets/me/toy@main; if it is private, log in",
         ),
-        (Reply(404, b"{}", {"X-Error-Code": "RevisionNotFound"}), "nothing at hf://datasets/me/toy: no such revision"),
+        (
+            Reply(404, b"{}", {"X-Error-Code": "RevisionNotFound"}),
+            "nothing at hf://datasets/me/toy@main: no such revision",
+        ),
         (
             Reply(401, b"{}", {"X-Error-Code": "GatedRepo"}),
             "is gated: ask for access at http.*/datasets/me/toy, then log in",
         ),
         (Reply(403, b"{}"), "refuses access .*hf auth login"),
         (Reply(418, b"{}"), "could not be read or written"),
-        (Reply(200, b'{"id": "me/toy"}'), "expected a commit of hf://datasets/me/toy, got 'None'"),
+        (Reply(200, b'{"id": "me/toy"}'), "expected a commit of hf://datasets/me/toy@main, got 'None'"),
         (Reply(200, b"{}"), "could not be read or written"),
         (Reply(200, b"not JSON"), "could not be read or written"),
     ],
@@ -77,7 +83,7 @@ def test_refusals_say_what_to_do(hub: Hub, files: dict[str, bytes], reply: Reply
     hub.add("me/toy", files)
     hub.fault = lambda method, path: reply
     with pytest.raises((RemoteError, FileNotFoundError), match=said) as caught:
-        penstock.open("hf://datasets/me/toy")
+        penstock.open("hf://datasets/me/toy@main")
     assert TOKEN not in str(caught.value)
     assert len(hub.seen) == 1
 
@@ -117,7 +123,7 @@ def test_a_signed_url_that_ended_is_made_anew(hub: Hub, files: dict[str, bytes])
     hub.store.fault = ended
     assert store.read("a.bin", [(256, 300)]) == [content[256:300]]
     hub.store.fault = lambda request: 403
-    with pytest.raises(RemoteError, match="refuses access"):
+    with pytest.raises(RemoteError, match=r"refuses access .*hf auth login"):
         store.read("a.bin", [(256, 300)])
 
 
@@ -253,7 +259,8 @@ def test_paths_ask_no_hub(hub: Hub, here: Elsewhere, name: str) -> None:
     Path("runs").mkdir()
     with pytest.raises(FileNotFoundError, match="nothing at"):
         penstock.open(name)
-    with pytest.raises(FileNotFoundError, match="nothing at"):
+    said = rf"nothing at lerobot/toy in {Path.cwd()}; public datasets have names, OWNER/NAME on Hugging Face"
+    with pytest.raises(FileNotFoundError, match=said):
         penstock.open(Path("lerobot/toy"))
     assert not hub.seen
 
@@ -270,3 +277,22 @@ def test_files_of_a_pattern_are_of_one_commit(hub: Hub, here: Elsewhere, toy: An
 
     hub.fault = moving
     assert penstock.open("hf://datasets/me/shards/data/*.tar").total_steps == toy.total_steps
+
+
+@pytest.mark.parametrize("command", ["certificate", "check", "convert", "diff", "index", "info", "split"])
+def test_commands_take_names(hub: Hub, here: Elsewhere, toy: Any, tmp_path: Path, command: str) -> None:
+    for name, format in {"run": "columns", "made": "webdataset", "shards": "webdataset"}.items():
+        penstock.convert(toy, tmp_path / name, format=format, certificate=name == "made")
+        hub.add(f"me/{name}", files_of(tmp_path / name))
+    hub.repositories["me/made"].commit(
+        {**files_of(tmp_path / "made"), ".certificate.json": (tmp_path / "made.certificate.json").read_bytes()}
+    )
+    given = [each.format(url="me", folder=tmp_path) for each in ARGUMENTS[command]]
+    if command == "convert":
+        given[1] = str(tmp_path / "copy")
+    if command == "certificate":
+        given[0] = "hf://datasets/me/made"
+    result = CliRunner().invoke(app, [command, *given], catch_exceptions=False)
+    assert result.exit_code in (0, 1), result.output
+    assert "Error" not in result.output
+    assert any("/resolve/" in path for _, path in hub.seen)

@@ -1,6 +1,6 @@
 """Random programs against a plain model: lengths, orders, random access, ranks, resuming, tickets.
 
-Every run tries the same 200 programs. `PENSTOCK_PROGRAMS=<number>` adds so many that belong to the commit, so that each
+Every run tries the same 100 programs. `PENSTOCK_PROGRAMS=<number>` adds so many that belong to the commit, so that each
 commit tries others. A failure names its seed and prints its program; `PENSTOCK_PROGRAM=<seed>` runs that program alone.
 """
 
@@ -29,8 +29,8 @@ from penstock.plan.batched import BatchedPlan
 from tests.programs.generate import Generator
 from tests.programs.model import Node, Record, key, real, records_of
 
-GROUPS = 24  # tests that share the programs
-FIXED = range(200)
+GROUPS = 12  # tests that share the programs
+FIXED = range(100)
 EPOCHS = 3
 
 

@@ -17,8 +17,9 @@ from penstock.loading.why import Why
 from penstock.plan.batched import BatchedPlan
 
 LOADER_HELP = (
-    "Where the loader is: file.py:name or package.module:name. The name is that of a loader, or of a "
-    "function without arguments that returns one. The code is run."
+    "Where the loader is: file.py:name or package.module:name. The name is that of a function "
+    "without arguments that returns a loader, or of a loader. The file is run to its end: have `if __name__ == "
+    "'__main__'` before the training."
 )
 
 

@@ -28,7 +28,7 @@ def uses(
 
     Without --state, no batch was given yet. The rows are planned. No data are read, except to build the loader.
 
-    Example: penstock uses train.py:loader 17 --state state.json
+    Example: penstock uses train.py:make_loader 17 --state state.json
     """
     resumed = find_plan(loader)
     if state is not None:

@@ -29,7 +29,7 @@ def why(
 
     The rows are planned again. No data are read, except to build the loader.
 
-    Example: penstock why 00000000000010000000004001d3f8a2 train.py:loader
+    Example: penstock why 00000000000010000000004001d3f8a2 train.py:make_loader
     """
     parsed = Ticket.parse(ticket)
     reason = find_loader(loader).why(parsed, column)

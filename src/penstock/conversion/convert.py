@@ -105,7 +105,8 @@ def convert(
     Args:
         source: What `penstock.open` opens, a `Source`, or an `EpisodeDataset`, whose chosen episodes are written in
             their order.
-        out: Path or URL of the new dataset. For a URL, the dataset is written to the user's cache and then uploaded.
+        out: Path or URL of the new dataset. For a URL, the dataset is written to the user's cache and then uploaded; to
+            `hf://datasets/OWNER/NAME`, in one commit of a repository, which is private if it is new.
         format: Format of the new dataset. The default is chosen by the ending of its name:
             `webdataset` for `.tar`, `.tgz`, `.tar.gz`, `.tar.zst` and `.tzst`, `zarr` for `.zarr`, otherwise `columns`.
         options: Options of the format's writer. The default is none.
@@ -123,7 +124,8 @@ def convert(
         on_episode: Called as `on_episode(episodes, steps, bytes)` with the totals after each episode. The default is
             None.
         on_verified: Called with the number of compared episodes after each. The default is None.
-        storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
+        storage_options: Options of the stores of URLs, as fsspec calls them. `private=False` makes a new repository of
+            Hugging Face public. The default is none.
         jobs: How many parts at a time, on processes of this machine, as for `penstock convert --jobs`; each opens the
             source itself. The default is None: one run in this process, or with `runner` its own default.
         runner: Where the parts run: `"processes"`, `"threads"`, `"ray"`, or a `Runner` of `penstock.jobs`, which has

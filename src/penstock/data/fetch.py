@@ -157,10 +157,20 @@ def _overlaid(parts: Sequence[Ragged], field: Field, places: int) -> Ragged:
     return Ragged(values, offsets)
 
 
+def _described(field: Field) -> str:
+    kind = "" if field.kind == "array" else f" as {field.kind}"
+    return f"{field.dtype} {field.shape}{kind}"
+
+
 def _common_field(sources: Sequence[Source], read: Read) -> Field:
     named = [(number, source.spec[column]) for number, source in enumerate(sources) if (column := read.of(number))]
     first = named[0][1]
     for number, field in named:
         if (field.dtype, field.shape, field.kind) != (first.dtype, first.shape, first.kind):
-            raise SpecError(f"expected {read.name} as {first} in every source, got {field} - in source {number}")
+            raise SpecError(
+                f"expected {read.name!r} alike in every source, got {_described(first)} in source {named[0][0]} and "
+                f"{_described(field)} in source {number}; leave it out of all (select_columns), or make it alike "
+                "(with_column), or give it another name in one (penstock.convert(..., rename=...)) and then mix with "
+                "union=True"
+            )
     return first

@@ -28,9 +28,10 @@ def open(
 
     Args:
         location: A file, a folder, or the id of a dataset that a format knows. For example,
-            `"cartpole/expert-v0"` is a Minari dataset below `MINARI_DATASETS_PATH`. Or a pattern such as
-            `"data/*.tar"` or `"train-{000..012}.tar"`, or a list of all these. Several files that are shards in their
-            format are one dataset. Other datasets are joined one after the other (`JoinedSource`).
+            `"D4RL/door/human-v2"` is a dataset of Minari and `"lerobot/pusht"` one of Hugging Face: on this machine if
+            it is here, else on the hub, where it is read in place. Or a pattern such as `"data/*.tar"` or
+            `"train-{000..012}.tar"`, or a list of all these. Several files that are shards in their format are one
+            dataset. Other datasets are joined one after the other (`JoinedSource`).
         format: Name of the format, such as `"minari"`. Default: detect the format, or `"mapping"` where the option
             `mapping` is given.
         storage_options: Options of the stores of URLs, as fsspec calls them. The default is none.
@@ -44,9 +45,10 @@ def open(
         All episodes of the dataset. It is a context manager; `close` releases its files.
 
     Raises:
-        FileNotFoundError: Nothing exists at `location`, no format knows that id, or no file matches a pattern.
+        FileNotFoundError: Nothing exists at `location`, no hub has a dataset of that name, or no file matches.
         UnknownFormatError: No format recognises the data, or no format has the name `format`.
         FormatError: The data is damaged, or not all of it was written.
+        RemoteError: A store or hub does not answer, or refuses access.
         ArgumentError: The format does not have one of the `options`.
         SpecError: Datasets that are joined have different columns.
         StateError: The curation is for another dataset, or the dataset changed since.

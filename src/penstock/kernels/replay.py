@@ -110,12 +110,12 @@ def count_steps(
     entries: IntArray,
     counters: IntArray,
 ) -> None:
-    """Count more steps of the open episodes of some lanes, and enter the anchors that they complete.
+    """Count `count` more steps of the open episodes of some lanes, and enter the anchors that they complete.
 
-    `state` `[lanes, LANE]` is the state of all lanes. `rule` is the first anchor step, the steps without an anchor at
-    the end of an episode, the stride, and the steps after an anchor that must be recorded while the episode is open.
-    Episodes that ended are closed. Anchors leave that are older than the last `capacity` steps. `entries` must have
-    room.
+    The lanes take turns, a step each. `state` `[lanes, LANE]` is the state of all lanes. `rule` is the first anchor
+    step, the steps without an anchor at the end of an episode, the stride, and the steps after an anchor that must be
+    recorded while the episode is open. Episodes that ended are closed after the last step. Anchors leave that are older
+    than the last `capacity` steps. `entries` must have room.
     """
     if len(lanes) != len(ended) or table.shape[1:] != (TABLE,) or state.shape[1:] != (LANE,):
         raise ValueError(f"expected an end for each of {len(lanes)} lanes, got {len(ended)} and {state.shape}")
@@ -200,13 +200,16 @@ def _count_steps(
     """See `count_steps`."""
     mask = len(entries) - 1
     first, spare, stride, delay = rule[0], rule[1], rule[2], rule[3]
-    for k in range(len(lanes)):
-        lane = state[lanes[k]]
+    turns = count if len(lanes) > 1 and count > 1 else 1
+    count = count // turns
+    for k in range(turns * len(lanes)):
+        ends = k >= (turns - 1) * len(lanes) and ended[k % len(lanes)]
+        lane = state[lanes[k % len(lanes)]]
         last = lane[LANE_PIECE]
         before = table[last, OFFSET] + table[last, STEPS]
         table[last, STEPS] += count
         total = before + count
-        left = total - first - (spare if ended[k] else max(spare, delay))
+        left = total - first - (spare if ends else max(spare, delay))
         ready = max(lane[LANE_ENTERED], -(-left // stride))
         for j in range(lane[LANE_ENTERED], ready):
             step = first + j * stride
@@ -221,7 +224,7 @@ def _count_steps(
         lane[LANE_ENTERED] = ready
         lane[LANE_ROW] += count
         counters[ARRIVED] += count
-        if ended[k]:
+        if ends:
             lane[LANE_ENDED], lane[LANE_NUMBER] = last, table[last, EPISODE]
             lane[LANE_PIECE] = -1
             lane[LANE_ROW] += 1  # the last boundary

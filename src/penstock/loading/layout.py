@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from penstock.core.columns import Columns, under
@@ -142,7 +143,7 @@ def _arrange(layout: object) -> Arrange:
         return layout
     if is_listed(layout) and layout and all(isinstance(name, str) for name in layout):
         names: tuple[str, ...] = tuple(layout)
-        return lambda batch: _in_order(batch, names)
+        return partial(_in_order, names=names)
     raise ArgumentError(f"expected a layout's name, names of columns or a function, got {layout!r}")
 
 

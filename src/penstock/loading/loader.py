@@ -12,13 +12,12 @@ from typing_extensions import TypeVar
 from penstock.core.boundary import loading_state
 from penstock.data.coverage import Coverage, coverage
 from penstock.data.iter_dataset import IterDataset
-from penstock.data.map_dataset import MapDataset, planned_samples
+from penstock.data.map_dataset import MapDataset
 from penstock.data.plan_picture import PlanPicture
 from penstock.errors import ArgumentError, PlanError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
-from penstock.loading.batch_source import BatchSource, State
-from penstock.loading.block_source import BlockSource
+from penstock.loading.batch_source import State
 from penstock.loading.cursor import Changed, Cursor, Grown, Skippable
 from penstock.loading.engine import LoaderIterator, LoaderStats
 from penstock.loading.explain import Explanation, explain
@@ -26,15 +25,14 @@ from penstock.loading.layout import Arrange, Layout
 from penstock.loading.output import Output, as_it_is, hand_over_of, rows_of
 from penstock.loading.pipeline_source import BatchPipeline, LiveExplanation, PipelineSource, TicketReader
 from penstock.loading.position_source import PositionSource
-from penstock.loading.ranks import Ranks, check_ranks
+from penstock.loading.sources import is_pipeline, refuse_for_pipelines, require_even, source_of, with_prefetch
 from penstock.loading.ticket import Batch, Ticket
 from penstock.loading.uses import Uses, uses
 from penstock.loading.why import Why, why
-from penstock.plan.batched import BatchedPlan, Batches, check_unplanned
+from penstock.plan.batched import Batches
 
 if TYPE_CHECKING:
     import torch
-    from typing_extensions import TypeIs
 
 T = TypeVar("T", default=Batch)
 
@@ -120,16 +118,16 @@ class Loader(Generic[T]):
         memory: int | None = None,
         allow_empty: bool = False,
     ) -> None:
-        if _is_pipeline(dataset):
-            _refuse_for_pipelines(batch_size=batch_size, drop_last=drop_last, threads=threads, prefetch=prefetch)
+        if is_pipeline(dataset):
+            refuse_for_pipelines(batch_size=batch_size, drop_last=drop_last, threads=threads, prefetch=prefetch)
         shares, divisor = rows_of(output, sharding, rank, world)
-        most = 0 if _is_pipeline(dataset) else 1 if isinstance(dataset, IterDataset) else None
+        most = 0 if is_pipeline(dataset) else 1 if isinstance(dataset, IterDataset) else None
         self._limits = PrefetchLimits(threads, prefetch, memory, most)
-        source = _source(dataset, batch_size, drop_last, shares, self._limits.memory)
+        source = source_of(dataset, batch_size, drop_last, shares, self._limits.memory)
         if prefetch is not None:
-            source, jobs = _with_prefetch(source, prefetch, self._limits.threads)
+            source, jobs = with_prefetch(source, prefetch, self._limits.threads)
             self._limits = PrefetchLimits(threads, jobs, self._limits.memory, most)
-        _require_even(source, shares, divisor)
+        require_even(source, shares, divisor)
         arranged = None if layout is None and not float32 and not rename else Layout(layout, float32, rename)
         self._hand_over: Callable[[Batch], T] = hand_over_of(output, device, pin, sharding, arranged)
         self._ahead = 0 if self._hand_over is as_it_is else 1
@@ -461,9 +459,7 @@ class Loader(Generic[T]):
             >>> np.asarray(uses.table["epoch"]).tolist(), len(set(uses.tickets)) <= 4
             ([0, 0, 1, 1], True)
         """
-        feed, state = self._cursor.current()
-        if not isinstance(feed, PositionSource):
-            raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
+        feed, state = self._planned()
         return uses(feed, int(state["position"]), episodes, source, since, until)
 
     def coverage(self, column: str | None = None, *, epoch: int | None = None) -> Coverage:
@@ -493,9 +489,7 @@ class Loader(Generic[T]):
             in a sample                        8  88.89%
             episode shorter than a sample      1  11.11%       1         1
         """
-        feed, state = self._cursor.current()
-        if not isinstance(feed, PositionSource):
-            raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
+        feed, state = self._planned()
         number = feed.epoch(state) if epoch is None else epoch
         return coverage(feed.dataset, number or 0, column, feed.given(number or 0))
 
@@ -520,80 +514,15 @@ class Loader(Generic[T]):
             >>> data.steps().loader(batch_size=20).show(batches=2).mixing.same[0] > 0.8
             np.True_
         """
-        feed, state = self._cursor.current()
-        if not isinstance(feed, PositionSource):
-            raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
+        feed, state = self._planned()
         if batches < 1 or (position is not None and position < 0):
             raise PlanError(f"expected at least one batch from position 0 or later, got {batches} from {position}")
         return PlanPicture.of(
             feed.dataset, *feed.upcoming(state if position is None else {"position": position}, batches)
         )
 
-
-def _is_pipeline(dataset: object) -> TypeIs[BatchPipeline]:
-    """Whether the batches come from a pipeline. Python 3.11 reads all properties to see, so datasets come first."""
-    return not isinstance(dataset, MapDataset | IterDataset) and isinstance(dataset, BatchPipeline)
-
-
-def _refuse_for_pipelines(**given: object) -> None:
-    """Raise `PlanError` for an argument that a pipeline decides. Each is an option of `LiveOptions` too."""
-    for name, value in given.items():
-        if value is not None and value is not False:
-            raise PlanError(
-                f"expected no {name} for a live pipeline, which makes the batches, got {value!r}; give {name} to its "
-                "LiveOptions, or the batch_size of a Replay to Replay.batches"
-            )
-
-
-def _with_prefetch(source: BatchSource, prefetch: int, threads: int) -> tuple[BatchSource, int]:
-    """Return the source with jobs that are small enough for `prefetch` batches, and how many jobs may be ahead."""
-    return source.with_prefetch(prefetch, threads) if isinstance(source, PositionSource) else (source, prefetch)
-
-
-def _require_even(source: BatchSource, shares: Ranks, divisor: int) -> None:
-    """Raise `PlanError` unless a sharding can divide every batch, as far as that is known before."""
-    size = source.batch_size if isinstance(source, PositionSource) else None
-    known = size is not None or shares.parts > 1  # else JAX refuses what it cannot divide
-    if (
-        divisor > 1
-        and known
-        and not (size and size % divisor == 0 and isinstance(source, PositionSource) and source.drop_last)
-    ):
-        raise PlanError(
-            f"expected batches that divide into {divisor} equal parts for the sharding, got shares that may differ by "
-            f"a row; give the loader drop_last=True and a batch_size that {divisor} divides"
-        )
-
-
-def _source(
-    dataset: MapDataset | IterDataset | BatchPipeline,
-    batch_size: int | Batches | None,
-    drop_last: bool,
-    shares: Ranks,
-    memory: int,
-) -> BatchSource:
-    if _is_pipeline(dataset):
-        return PipelineSource(dataset, shares)
-    if isinstance(dataset, IterDataset):
-        if batch_size is not None or drop_last:
-            raise PlanError(
-                f"expected no batch_size and drop_last for an IterDataset, whose blocks are the batches, "
-                f"got {batch_size} and {drop_last}; call its rebatch({batch_size}, drop_last={drop_last})"
-            )
-        if shares.world > 1:
-            raise PlanError(
-                f"expected one process to load an IterDataset, whose blocks have no shares, got rank {shares.rank} of "
-                f"{shares.world}; call shard({shares.rank}, {shares.world}) first, and give rank=0, world=1"
-            )
-        return BlockSource(dataset)
-    samples = planned_samples(dataset)
-    if isinstance(batch_size, Batches):
-        samples, batch_size = planned_samples(dataset.apply(batch_size)), None
-    if isinstance(samples.plan, BatchedPlan):
-        check_unplanned(samples.plan, batch_size, drop_last=drop_last)
-        check_ranks(samples.plan, shares.world, shares)
-        return PositionSource(samples, None, False, shares, memory)
-    if batch_size is None or batch_size < 1:
-        raise PlanError(f"expected a batch_size of at least 1 for a MapDataset, got {batch_size}")
-    check_ranks(samples.plan, batch_size, shares)
-    return PositionSource(samples, batch_size, drop_last, shares, memory)
+    def _planned(self) -> tuple[PositionSource, State]:
+        source, state = self._cursor.current()
+        if not isinstance(source, PositionSource):
+            raise PlanError("expected a loader of a MapDataset, got one of a stream, whose rows are not planned")
+        return source, state

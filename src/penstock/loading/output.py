@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.errors import PlanError
@@ -31,6 +32,10 @@ def as_it_is(batch: Batch) -> Batch:
     return batch
 
 
+def _after_layout(layout: Layout, output: Callable[[Any], Any], batch: Batch) -> Any:
+    return output(layout(batch))
+
+
 def hand_over_of(
     output: Output,
     device: str | torch.device | None,
@@ -42,7 +47,7 @@ def hand_over_of(
     if output != "torch" and (device is not None or pin is not None):
         raise PlanError(f'expected a device or pin with output="torch" alone, got {device} and {pin} with {output!r}')
     if callable(output):
-        return output if layout is None else lambda batch: output(layout(batch))
+        return output if layout is None else partial(_after_layout, layout, output)
     if output == "numpy":
         return layout or as_it_is
     if output == "torch":

@@ -27,7 +27,7 @@ FILES = 5000
 SMALL_BYTES = 256 << 20
 """Bytes of one commit at most, of files that may be a part of its request."""
 
-_SMALL = 10 << 20  # bytes of files from which on the Hub wants them uploaded by themselves
+_SMALL = 10 << 20  # bytes of a file from which on the Hub takes it apart from the request of the commit
 _LEFTOVER = (".lock", ".penstock")  # ends of the names of hidden files that writers lock or leave
 _OWN = (".gitattributes", "README.md", "LICENSE")  # files of a repository that may be there before its dataset
 
@@ -42,19 +42,23 @@ class HubUpload:
         store = object_store(url.full, options)
         if not isinstance(store.transport, HubStore) or (parts := parsed(store.transport.path)) is None:
             raise DataError(f"expected hf://datasets/OWNER/NAME to write to, got {url}")
-        self.url, self._options, self._retry, self._hub = url, options, store.retry, store.transport
+        self.url = url
+        self._options = options
+        self._retry = store.retry
+        self._hub = store.transport
         self._repository, self._revision, self._inside = parts
         if COMMIT.fullmatch(self._revision):
             raise DataError(f"expected a branch to write to, got the commit {self._revision} of {url}")
         self._marker = self._in_repository(MARKER)
         self._besides: dict[str, Path] = {}
+        self._own = frozenset(() if self._inside else _OWN)
 
     def _in_repository(self, name: str) -> str:
         return f"{self._inside}/{name}".strip("/")
 
     def check(self, path: Path) -> None:
-        """Raise `FileExistsError` if there is anything but an unfinished upload. `path` is there after an upload whose
-        end is not known, so `run` compares."""
+        """Raise `FileExistsError` if there is anything but an unfinished upload. If an earlier upload left `path`, its
+        last commit may have been made, so `run` compares."""
         there = self._retry(lambda: self._there(None))
         if there and self._marker not in there and not path.exists():
             raise self._taken(there)
@@ -77,6 +81,7 @@ class HubUpload:
         """Upload a file or folder; return the commit."""
         names = {"": path} if path.is_file() else files_below(path)
         files = {self._in_repository(name): place for name, place in names.items()}
+        self._own -= files.keys()
         return self._retry(lambda: self._attempt(files, overwrite=overwrite))
 
     def _attempt(self, files: Mapping[str, Path], *, overwrite: bool) -> str:
@@ -131,7 +136,7 @@ class HubUpload:
         except FileNotFoundError:  # no folder, but it may be a file
             with self._hub.translated(""):
                 entries = api.get_paths_info(self._repository, [inside], **at)
-        others = {*self._besides, *(() if inside else _OWN)}
+        others = self._own.union(self._besides)
         return {entry.path: entry for entry in entries if hasattr(entry, "blob_id") and entry.path not in others}
 
     def _to_remove(
@@ -172,13 +177,13 @@ class HubUpload:
         return str(made.oid)
 
     def _compare(self, commit: str, manifest: Mapping[str, int]) -> None:
-        """Raise an error unless all files are there: a repository can have rules that leave files out."""
+        """Raise an error unless the commit has all files: a repository can have rules that leave files out."""
         there = {name: int(entry.size) for name, entry in self._there(commit).items()}
         lacking = sorted(name for name, size in manifest.items() if there.get(name) != size)
         if lacking:
             raise RemoteError(
-                f"expected {len(manifest)} files at {self.url}, {len(lacking)} are not there, first {lacking[0]}; look "
-                "at the file .gitignore of the repository"
+                f"expected {len(manifest)} files at {self.url}, the repository left out {len(lacking)}, first "
+                f"{lacking[0]}; look at its file .gitignore"
             )
 
 

@@ -128,7 +128,7 @@ class Location:
             return path.with_name(f"{path.name}:{split}")
 
     def _downloaded(self, place: Url, commits: dict[str, str]) -> Path | None:
-        """What the client of Hugging Face downloaded of the commit at a URL; of an earlier one if nobody answers."""
+        """The copy that the Hub's client downloaded of the commit at a URL; an earlier one if no answer comes."""
         if not place.full.startswith(DATASETS) or (earlier := downloaded(place.full, whole=False)) is None:
             return None
         try:

@@ -306,9 +306,11 @@ class _Joined:
         way = tuple(views)
         lacking = [part.name for part, view in zip(self.parts, way, strict=True) if view is None]
         if lacking and not self.union:
+            shared = [each for each in self.reads[0] if all(each in reads for reads in self.reads)]
             raise PlanError(
-                f"expected {name!r} in every part of a mix, got none in {lacking}; "
-                "select_columns() what all have, or union=True"
+                f"expected {name!r} in every part of a mix, got none in {lacking}; on each part take the columns that "
+                f"all have, select_columns({', '.join(map(repr, shared))}); or name the same values alike, with "
+                "penstock.convert(..., rename=...); or fill what a part lacks: union=True"
             )
         present = [part.plan.views[v] for part, v in zip(self.parts, way, strict=True) if v is not None]
         if len({view.align == "values" for view in present}) > 1:

@@ -24,7 +24,6 @@ from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.episode import Episode
 from penstock.core.spec import ALIGNS, Spec
 from penstock.errors import SpecError
-from penstock.files.memory import HUGE, paged
 from penstock.kernels.replay import (
     AFTER,
     ANCHOR_HI,
@@ -41,6 +40,7 @@ from penstock.kernels.replay import (
     OFFSET,
     ROW,
     SLOT,
+    START,
     STEPS,
     TABLE,
     count_steps,
@@ -49,23 +49,20 @@ from penstock.kernels.replay import (
 )
 from penstock.replay.samples import SampleLayout
 from penstock.replay.saved import packed, unpacked
-from penstock.replay.streams import UNKNOWN, MemorySegment, Rows, StepStream
+from penstock.replay.streams import PARTS, UNKNOWN, MemorySegment, Rows, SegmentMemory, StepStream, StepWriter
 
-PARTS = 32  # segments of a full store
-CACHE_LINE = 64  # bytes
-SHARED = 8 * HUGE  # bytes that small segments share, at most
 LEAST_ROWS = 16  # of a lane
 LEAST_TABLE = 256  # rows, which double
+MANY_ENTRIES = 1 << 24  # anchors whose table is allocated before they come
 WHOLE = -1  # key of the stream of whole episodes
 
-_ALONE = np.zeros(1, np.int64)
-_GOES_ON, _ENDS = np.zeros(1, np.bool_), np.ones(1, np.bool_)
+_ENDS = np.ones(1, np.bool_)
+_BEGUN = np.array([0, 0, 0, 0, -1, -1, 0, 0])  # row of the table of a piece without steps
 
 
-def live_range(lengths: IntArray, capacity: int) -> int:
-    """Return the number of the oldest episode that has a sample in memory after so many whole episodes."""
-    ends = np.cumsum(lengths)
-    return int(np.searchsorted(ends, max(0, int(ends[-1]) - capacity), side="right")) if len(ends) else 0
+def _range(column: Any, begin: int, count: int) -> Any:
+    """Rows of a column of an episode: the column itself, if it is all of them."""
+    return column if begin == 0 and count == len(column) else column[begin : begin + count]
 
 
 class SegmentStore:
@@ -95,19 +92,22 @@ class SegmentStore:
         self._spare: list[MemorySegment] = []
         self._slots: list[int] = []  # free ones below `_next_slot`
         self._next_slot = 0
-        self._rest = paged(0, 0)  # memory for segments that are smaller than a huge page
+        self._memory = SegmentMemory(spec)
         self._whole = self.stream(1)  # of episodes that are written as a whole
+        self._uncounted: StepStream | None = None  # whose last steps are not counted yet
         self._grow_values()
 
     @property
     def extent(self) -> tuple[int, int]:
         """Numbers of the last `capacity` steps, `[lo, hi)`. Both only grow."""
+        self._settle()
         hi = int(self._counters[ARRIVED])
         return max(0, hi - self.capacity), hi
 
     @property
     def anchors(self) -> tuple[int, int]:
         """Numbers of the anchors in the store, `[lo, hi)`. Both only grow."""
+        self._settle()
         return self._counters.item(ANCHOR_LO), self._counters.item(ANCHOR_HI)
 
     @property
@@ -119,7 +119,7 @@ class SegmentStore:
         return (
             sum(rows[column.align] * column.row_bytes for column in self.spec.values())
             + self.table.nbytes
-            + self._entries.nbytes
+            + self._entries[: self._counters[ANCHOR_HI]].nbytes
         )
 
     def stream(self, lanes: int) -> StepStream:
@@ -139,8 +139,7 @@ class SegmentStore:
         self.arrived += 1
 
     def add(self, episode: Episode) -> None:
-        """Copy a whole episode into the store."""
-        self.check(episode)
+        """Copy a whole episode, which `check` has accepted, into the store."""
         stream, steps = self._whole, len(episode)
         number = self.arrived
         self.arrived += 1
@@ -149,40 +148,49 @@ class SegmentStore:
             segment = self._room(stream)  # where the episode goes on in another piece
             row = stream.state.item(LANE_ROW)
             if done == 0:
-                piece = self._piece(segment)
-                self.table[piece] = 0, segment.slot, row, 0, -1, -1, number, self._counters[ARRIVED]
-                stream.state[0, LANE_PIECE] = piece
-                stream.state[0, LANE_ENTERED] = 0
+                self._begin(stream, 0, segment, row, number)
                 for path in self._aligned["episode"]:
-                    self._values[path][piece] = np.asarray(episode.columns[path])[0]
+                    self._values[path][stream.piece[0]] = np.asarray(episode.columns[path])[0]
             count = min(stream.lane_rows - 1 - row, steps - done)
             columns = segment.columns
             for path in self._aligned["step"]:
-                columns[path][row : row + count] = episode.columns[path][done : done + count]
+                columns[path][row : row + count] = _range(episode.columns[path], done, count)
             for path in self._aligned["boundary"]:
-                columns[path][row : row + count + 1] = episode.columns[path][done : done + count + 1]
+                columns[path][row : row + count + 1] = _range(episode.columns[path], done, count + 1)
             done += count
-            self._count(stream, _ALONE, count, _GOES_ON if done < steps else _ENDS)
+            self._count(stream, stream.every, count, stream.going if done < steps else _ENDS)
+
+    def _begin(self, stream: StepStream, lane: int, segment: MemorySegment, row: int, number: int) -> None:
+        """Begin an episode at a row of a segment."""
+        piece = self._piece(segment)
+        begun = self.table[piece]
+        begun[:] = _BEGUN
+        begun[SLOT] = segment.slot
+        begun[ROW] = row
+        begun[EPISODE] = number
+        begun[START] = self._counters[ARRIVED]
+        stream.state[lane, LANE_PIECE] = piece
+        stream.state[lane, LANE_ENTERED] = 0
 
     def begin(self, stream: StepStream, lanes: IntArray, rows: Rows, numbers: Sequence[int]) -> None:
-        """Begin episodes in some lanes.
+        """Begin episodes in some lanes, after all steps so far.
 
         `rows` has the first boundary row of each, and the values of episodes. An episode that is open there has ended.
         """
+        self._settle()
         self.end(stream, lanes[stream.piece[lanes] >= 0])
         segment = self._room(stream)
         for i, lane in enumerate(lanes.tolist()):
             row = lane * stream.lane_rows + int(stream.row[lane])
-            piece = self._piece(segment)
-            self.table[piece] = 0, segment.slot, row, 0, -1, -1, numbers[i], self._counters[ARRIVED]
-            stream.state[lane, [LANE_PIECE, LANE_ENTERED]] = piece, 0
+            self._begin(stream, lane, segment, row, numbers[i])
             for path in self._aligned["boundary"]:
                 segment.columns[path][row] = rows[path][i]
             for path in self._aligned["episode"]:
-                self._values[path][piece] = rows[path][i]
+                self._values[path][stream.piece[lane]] = rows[path][i]
 
     def step(self, stream: StepStream, lanes: IntArray, rows: Rows, ended: BoolArray) -> None:
         """Record one step of open episodes: the values of the step, and the boundary rows after it."""
+        self._settle()
         segment = self._room(stream)
         place, after = self._places(stream, lanes, 0), self._places(stream, lanes, 1)
         columns = segment.columns
@@ -194,6 +202,7 @@ class SegmentStore:
 
     def end(self, stream: StepStream, lanes: IntArray, flags: Mapping[str, bool] | None = None) -> None:
         """End open episodes after their last step. `flags` are new values of columns at that step."""
+        self._settle()
         every: list[int] = lanes.tolist()
         for lane in every if flags else []:
             piece = int(stream.piece[lane])
@@ -209,6 +218,7 @@ class SegmentStore:
 
     def last(self, stream: StepStream, lanes: IntArray) -> dict[str, AnyArray]:
         """Return the last boundary rows of open episodes."""
+        self._settle()
         segment = self._room(stream)
         rows = self._places(stream, lanes, 0)
         return {path: segment.columns[path][rows] for path in self._aligned["boundary"]}
@@ -239,6 +249,32 @@ class SegmentStore:
             self.table[piece, EPISODE] = number
             piece = int(self.table[piece, BEFORE])
 
+    def writer(self, stream: StepStream, alone: bool) -> StepWriter | None:
+        """Return what writes the next steps of a stream, or None before episodes are open in all lanes."""
+        segment = self._room(stream)
+        if stream.previous is not None or self._aligned["episode"] or not stream.is_open.all():
+            return None
+        writer = stream.writer
+        if writer is None or writer.segment is not segment:
+            stream.writer = writer = StepWriter(segment, self.spec, stream.lanes, alone)
+        writer.begin(stream)
+        return writer
+
+    def written(self, stream: StepStream) -> None:
+        """Note a step of all environments whose rows a `StepWriter` wrote. It is counted when somebody looks."""
+        if self._uncounted is not stream:
+            self._settle()
+            self._uncounted = stream
+        stream.uncounted += 1
+
+    def _settle(self) -> None:
+        """Count the steps that were written and not counted."""
+        stream = self._uncounted
+        if stream is not None:
+            self._uncounted = None
+            steps, stream.uncounted = stream.uncounted, 0
+            self._count(stream, stream.every, steps, stream.going)
+
     def finish(self, stream: StepStream) -> None:
         """End the open episodes of a stream, and let its memory go when its steps have left."""
         self.end(stream, np.flatnonzero(stream.is_open))
@@ -261,14 +297,14 @@ class SegmentStore:
 
     def _count(self, stream: StepStream, lanes: IntArray, count: int, ended: BoolArray) -> None:
         """Count steps that were recorded, and close the episodes that ended."""
-        lo, hi = self.anchors
+        self._settle()
+        lo, hi = self._counters.item(ANCHOR_LO), self._counters.item(ANCHOR_HI)
         most = hi - lo + len(lanes) * (1 + (count + self._delay) // self._stride)
         if most > len(self._entries):
             self._grow_entries(most)
         count_steps(
             lanes, count, ended, stream.state, self.table, self._rule, self.capacity, self._entries, self._counters
         )
-        stream.used += count + 1  # the row of a last boundary
         stream.fresh += count
         if stream.previous is not None and stream.fresh > self._reach:
             self._retire(stream.previous)
@@ -280,10 +316,11 @@ class SegmentStore:
 
     def _room(self, stream: StepStream) -> MemorySegment:
         """The segment of a stream, the next one if there is no room for a step and the boundary after it."""
+        self._settle()
         segment = stream.segment
         if (
             segment is not None
-            and (stream.row.item() if stream.lanes == 1 else stream.row.max()) + 2 <= stream.lane_rows
+            and (stream.state.item(LANE_ROW) if stream.lanes == 1 else stream.row.max()) + 2 <= stream.lane_rows
         ):
             return segment
         fresh = self._fresh(stream.lanes * stream.lane_rows)
@@ -304,7 +341,7 @@ class SegmentStore:
         if stream.previous is not None:
             self._retire(stream.previous)
         stream.segment, stream.previous = fresh, segment
-        stream.fresh = stream.used = 0
+        stream.fresh = 0
         return fresh
 
     def _piece(self, segment: MemorySegment) -> int:
@@ -332,8 +369,11 @@ class SegmentStore:
                 self.address[number, 0] = grown.ctypes.data
 
     def _grow_entries(self, least: int) -> None:
-        size = 1 << (least - 1).bit_length()
-        live = np.arange(*self.anchors)
+        """Make room for so many anchors: at once for a full store, whose memory is used when anchors come."""
+        full = min(self.capacity // self._stride, MANY_ENTRIES)
+        size = 1 << (max(least, full) - 1).bit_length()
+        lo, hi = self._counters.item(ANCHOR_LO), self._counters.item(ANCHOR_HI)
+        live = np.arange(lo, hi)
         grown = np.zeros((size, 3), np.int64)
         grown[live & (size - 1)] = self._entries[live & (len(self._entries) - 1)]
         self._entries = grown
@@ -358,7 +398,7 @@ class SegmentStore:
 
     def _segment(self, slot: int, rows: int) -> MemorySegment:
         """A segment with new memory."""
-        segment = MemorySegment(slot, rows, self._columns(rows))
+        segment = MemorySegment(slot, rows, self._memory.columns(rows))
         while slot >= self.address.shape[1]:
             self.address = np.concatenate([self.address, np.zeros_like(self.address)], axis=1)
         for number, path in enumerate(self.spec):
@@ -376,30 +416,6 @@ class SegmentStore:
         segment.pieces = []
         del self._by_slot[segment.slot]
         self._spare.append(segment)
-
-    def _columns(self, rows: int) -> dict[str, AnyArray]:
-        """Memory of the columns of a segment, in one block."""
-        begins: dict[str, int] = {}
-        size = 0
-        for path in (*self._aligned["step"], *self._aligned["boundary"]):
-            begins[path] = size
-            size += -(-rows * self.spec[path].row_bytes // CACHE_LINE) * CACHE_LINE
-        block = self._block(size)
-        return {
-            path: np.ndarray((rows, *self.spec[path].shape), self.spec[path].dtype, block, begin)
-            for path, begin in begins.items()
-        }
-
-    def _block(self, size: int) -> ByteArray:
-        """Memory of a segment. Small ones share huge pages, if all of them together fill some."""
-        together = size * (PARTS + 1)
-        if size >= HUGE or together < HUGE:
-            return paged(size, size)
-        if len(self._rest) < size:
-            shared = min(together, SHARED) // HUGE * HUGE
-            self._rest = paged(shared, shared)
-        block, self._rest = self._rest[:size], self._rest[size:]
-        return block
 
     # State
 
@@ -474,14 +490,9 @@ class SegmentStore:
         self._next_slot = max(self._by_slot, default=-1) + 1
         self._slots = [slot for slot in range(self._next_slot) if slot not in self._by_slot]
         self._retired = deque(self._by_slot[int(slot)] for slot in state["retired"])
-        streams = {int(key): self._stream_of(each) for key, each in state["streams"].items()}
+        streams = {int(key): StepStream.of_state(each, self._by_slot) for key, each in state["streams"].items()}
         self._whole = streams.pop(WHOLE)
         return streams
-
-    def _stream_of(self, state: Mapping[str, Any]) -> StepStream:
-        segment, previous = (None if slot is None else self._by_slot[int(slot)] for slot in state["segments"])
-        lanes, lane_rows, fresh, used = (int(number) for number in state["numbers"])
-        return StepStream(lanes, lane_rows, unpacked(state["state"]), segment, previous, fresh, used)
 
     def leave(self, stream: StepStream) -> None:
         """No more steps will come, and it is not known whether the open episodes ended: their memory goes later."""

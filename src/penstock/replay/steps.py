@@ -21,7 +21,7 @@ from penstock.replay.contents import ReplayContents
 from penstock.replay.journal import StepChange
 from penstock.replay.saved import packed, unpacked
 from penstock.replay.segments import SegmentStore
-from penstock.replay.streams import Rows, StepStream
+from penstock.replay.streams import Rows, StepStream, StepWriter
 
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
 MODES = ("NextStep", "SameStep", "Disabled")
@@ -32,7 +32,8 @@ class StepOwner:
     """The part of a replay that a source of steps needs.
 
     `note` writes a change to the journal, `write` saves an episode in the folder, or is None for a replay in memory,
-    and `wait` returns when the replay may take another step.
+    and `wait` returns when the replay may take another step. `immediate` says that there is no
+    journal, folder or ratio.
     """
 
     contents: ReplayContents
@@ -40,6 +41,7 @@ class StepOwner:
     wait: Callable[[], None]
     note: Callable[[StepChange], None]
     write: Callable[[Episode], int] | None
+    immediate: bool
 
 
 class StepSource(StepRecording):
@@ -154,12 +156,32 @@ class GymnasiumSteps:
         self._resetting = np.zeros(n, np.bool_)  # environments whose next step only resets them
         self._last: Rows = {}  # the observations of these
         self._given: object = None  # the last next observations
+        self._mode: object = None  # autoreset mode as it was given, and what takes steps of this mode without ends
+        self._writer: tuple[StepWriter, SegmentStore, StepStream] | None = None
+        self._lock = source.owner.lock
         saves = source.owner.write is not None
         self._unsaved: deque[tuple[int, Episode]] = deque()
         self._open: list[_OpenEpisode] = [_OpenEpisode(source.spec) for _ in range(n if saves else 0)]
 
-    def add(self, observations: Any, following: Any, values: Mapping[str, Any], infos: Any, mode: str) -> None:
+    def add_inner(self, observations: Any, following: Any, values: Mapping[str, Any], mode: object) -> bool:
+        """Record a step inside of all episodes whose values are as in the step before. Return whether it is one."""
+        if self._writer is None or mode is not self._mode:
+            return False
+        flat = type(observations) is type(following) is np.ndarray
+        now = {"observations": observations} if flat else leaves("observations", observations)
+        after = {"observations": following} if flat else leaves("observations", following)
+        writer, store, stream = self._writer
+        with self._lock:
+            if not writer.write(now, after, values):
+                return False
+            store.written(stream)
+        self._given = following
+        return True
+
+    def add(self, observations: Any, following: Any, values: Mapping[str, Any], infos: Any, given_mode: object) -> None:
         """Record a step of all environments. `values` are the columns of the step, and of episodes."""
+        mode = autoreset_of(given_mode, self.alone)
+        self._writer = None
         now = self._rows(leaves("observations", observations), self._boundary)
         after = self._rows(leaves("observations", following), self._boundary)
         rows = self._rows(values, self._others)
@@ -183,6 +205,11 @@ class GymnasiumSteps:
         self._given, self._last = following, {}
         if ends and mode == "NextStep":
             self._await_reset(lanes, after, ended)
+        elif not ends and self.source.owner.immediate:
+            self._mode = given_mode
+            store, stream = self.source.store, self.source.stream
+            writer = store.writer(stream, self.alone)
+            self._writer = None if writer is None else (writer, store, stream)
 
     def _await_reset(self, lanes: IntArray, after: Rows, ended: BoolArray) -> None:
         """Note which environments the next step resets, and their last observations."""

@@ -60,10 +60,11 @@ class SourceContract(ABC):
             metafunc: The test, as pytest passes it.
         """
         if "example" in metafunc.fixturenames:
-            metafunc.parametrize("example", self.examples, ids=repr)
+            metafunc.parametrize("example", self.examples, ids=repr, scope="class")
 
-    @pytest.fixture
-    def episodes(self, example: Example) -> list[Episode]:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def episodes(cls, example: Example) -> list[Episode]:
         """Return the stored episodes.
 
         Args:
@@ -71,15 +72,16 @@ class SourceContract(ABC):
         """
         return example.episodes(seed=3)
 
-    @pytest.fixture
-    def source(self, tmp_path: Path, episodes: list[Episode]) -> Iterator[Source]:
-        """Return the same episodes, opened.
+    @pytest.fixture(scope="class")
+    @classmethod
+    def source(cls, tmp_path_factory: pytest.TempPathFactory, episodes: list[Episode]) -> Iterator[Source]:
+        """Return the same episodes, opened once for all tests that read them.
 
         Args:
-            tmp_path: An empty folder.
+            tmp_path_factory: Makes an empty folder.
             episodes: The episodes.
         """
-        with self.open(tmp_path, episodes) as source:
+        with cls().open(tmp_path_factory.mktemp("source"), episodes) as source:
             yield source
 
     def test_the_spec_is_what_was_written(self, source: Source, example: Example) -> None:
@@ -195,8 +197,12 @@ class SourceContract(ABC):
         bonus = np.array([episode.metadata.get("bonus", np.nan) for episode in episodes])
         np.testing.assert_array_equal(table["bonus"], bonus)
 
-    def test_any_number_of_threads_may_read(self, source: Source, episodes: list[Episode]) -> None:
-        """At once, all columns, each thread what is right."""
+    def test_any_number_of_threads_may_read(self, tmp_path: Path, episodes: list[Episode]) -> None:
+        """At once, all columns, each thread what is right, of a source that nobody has read before."""
+        with self.open(tmp_path, episodes) as source:
+            self._read_by_threads(source, episodes)
+
+    def _read_by_threads(self, source: Source, episodes: list[Episode]) -> None:
         failed: list[BaseException] = []
 
         def read(seed: int) -> None:

@@ -531,3 +531,11 @@ def test_a_dataset_of_video_without_episodes_is_continued(tmp_path: Path) -> Non
     assert penstock.open(tmp_path / "data")[0].columns["observations/camera"].ravel().tolist() == [7] * 9216
     with pytest.raises(ArgumentError, match="codec, crf, g, pix_fmt, codec_options with cameras='video' alone"):
         create(tmp_path / "other", spec, crf=3)
+
+
+def test_the_rate_that_lerobot_needs_is_asked_for(tmp_path: Path) -> None:
+    data = penstock.from_arrays({"actions": np.zeros((2, 1), np.float32)}, lengths=[2])
+    with pytest.raises(
+        DataError, match=r"got None; say it as options=\{'fps': 10\} \(--option fps=10\), or in the meta"
+    ):
+        penstock.convert(data, tmp_path / "set", format="lerobot")

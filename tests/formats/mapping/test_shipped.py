@@ -70,8 +70,8 @@ class ShippedContract(SourceContract):
     def test_the_table_holds_every_number(self, source: Source, episodes: list[Episode]) -> None:
         assert source.table()["total_steps"].tolist() == [len(episode) for episode in episodes]
 
-    def test_the_folder_is_recognised(self, tmp_path: Path, source: Source) -> None:
-        with collected_damage(), penstock.open(tmp_path) as data:
+    def test_the_folder_is_recognised(self, source: Any) -> None:
+        with collected_damage(), penstock.open(source._path) as data:
             assert data.source.fingerprint == source.fingerprint
             assert data.metadata["mapping"] == shipped_mapping(self.layout).to_json()
 
@@ -230,6 +230,9 @@ def test_exorl_pairs_what_its_sampler_pairs_and_says_whose_rewards_they_are(tmp_
     np.savez(tmp_path / "episode_000000_5.npz", **arrays, discount=row[:, None] + 300, physics=row[:, None])
     with pytest.warns(DamageWarning, match="rewards: they are those of the exploration .* compute .* from `physics`"):
         data = penstock.open(tmp_path)
+    with pytest.warns(DamageWarning, match="rewards"):  # an array of `.npz` names would pair rows of one number
+        one = penstock.open(tmp_path / "episode_000000_5.npz")
+    assert np.array_equal(one[0].columns["actions"], data[0].columns["actions"])
     pairs = data.transitions()[np.arange(5)]
     assert pairs["observations"][:, 0].tolist() == [0, 1, 2, 3, 4]
     assert pairs["actions"][:, 0].tolist() == [101, 102, 103, 104, 105]
@@ -306,6 +309,7 @@ def test_calvins_windows_with_a_sentence_are_episodes_that_overlap(tmp_path: Pat
     np.save(tmp_path / "training" / "lang_annotations" / "auto_lang_ann.npy", annotations)  # a pickled dict
     with opened(tmp_path) as data:
         assert [len(episode) for episode in data] == [9, 5]
+        assert data.metadata["fps"] == 30
         unused = [entry for entry in data.source.account.left_out if entry.reason == "unused-rows"]
         assert [entry.count for entry in unused] == [2]
     with opened(tmp_path, mapping="calvin_language") as data:

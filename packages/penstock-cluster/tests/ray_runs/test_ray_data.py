@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import penstock
 from penstock.core.ragged import Ragged
@@ -23,7 +22,6 @@ from ray_runs.ray_cluster import LocalCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Ray
 BLOCKS = 7
-EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
 @pytest.fixture(scope="module")
@@ -112,26 +110,6 @@ def test_workers_that_die_change_neither_rows_nor_order(
     doubled = rows.map_batches(lambda batch: {**batch, "rewards": batch["rewards"] * 2}, batch_format="numpy")
     require_equal(doubled, samples.map(lambda batch: {**batch, "rewards": batch["rewards"] * 2}, version=1))
     assert len(list(tmp_path.iterdir())) == len(deadly)
-
-
-def test_a_run_of_ray_train_resumes_on_fewer_workers(
-    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import ray
-    from ray.train import TrainingFailedError
-
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    example = importlib.import_module("ray_train")
-    ray.cloudpickle.register_pickle_by_value(example)  # workers cannot import it
-    example.record(tmp_path / "pendulum", 2)
-    with pytest.raises(TrainingFailedError):
-        example.launch(2, tmp_path, "killed", 25, die_at=13)
-    resumed = example.launch(1, tmp_path, "killed", 25)
-    assert resumed["starts"] == [(0, 2), (10, 1)]
-    assert len(resumed["losses"]) == 25
-    expected = example.samples(tmp_path / "pendulum", 25)[:]
-    rows = torch.from_numpy(np.stack([expected["episodes"], expected["timesteps"]], 1))
-    assert example.digest(resumed["rows"]) == example.digest([rows])
 
 
 def test_what_is_refused(data: penstock.EpisodeDataset) -> None:

@@ -16,7 +16,6 @@ import penstock
 from penstock.containers.tfrecord import record_of
 from penstock.core.damage import collected_damage
 from penstock.errors import FormatError, UnknownFormatError
-from penstock.formats.base import format as formats
 from penstock.formats.base.source import Source
 from penstock.testing.accounts import AccountContract, Leftover, Planted
 from penstock_driving.formats.l5kit import SPEC
@@ -212,6 +211,14 @@ def test_a_focal_track_need_not_be_complete_and_steps_without_the_ego_are_left_o
         assert "time-gap" in {finding.name for finding in penstock.check(path).findings}
 
 
+def test_each_data_set_has_its_rate(tmp_path: Path) -> None:
+    """nuPlan has 20 frames a second; a made-up one of 10 is another rate, as samples divide by `step_time`."""
+    assert "time-rate" not in {finding.name for finding in penstock.check(GOLDEN / "nuplan").findings}
+    path = write("nuplan", tmp_path, Drives("nuplan", SPEC, (4,)).episodes())
+    (said,) = (finding.message for finding in penstock.check(path).findings if finding.name == "time-rate")
+    assert said.startswith("expected a frame every 0.05 s, as scenes of nuPlan have them, got one every 0.1 s")
+
+
 def test_empty_folders_are_not_data_sets(tmp_path: Path) -> None:
     (tmp_path / "logs" / "train").mkdir(parents=True)
     with pytest.raises(UnknownFormatError):
@@ -235,19 +242,6 @@ def test_a_file_that_changed_is_noticed(tmp_path: Path) -> None:
         assert isinstance(source, ScenarioSource)
         assert source.fingerprint != before
         assert np.isfinite(source.agents[:]["centroid"]).all()
-
-
-@pytest.mark.parametrize(
-    "place", ["argoverse2", "waymo", "nuplan", "py123d", "argoverse2/0a0a0001*", "py123d/logs/*/2021.05*"]
-)
-def test_without_the_package_the_error_names_it(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for the folder of one scenario or log, which are tables."""
-    known = {name: entry for name, entry in formats.available().items() if name not in NAMES}
-    monkeypatch.setattr(formats, "available", lambda: known)
-    (path,) = GOLDEN.glob(place)
-    name = place.partition("/")[0]
-    with pytest.raises(UnknownFormatError, match=f"'{name}' of penstock-driving, .*pip install penstock-driving"):
-        penstock.open(path)
 
 
 SINGLE: list[tuple[str, Callable[[Path], Path]]] = [

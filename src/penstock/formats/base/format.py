@@ -42,6 +42,7 @@ set_remote_files(MIRRORS)  # so that every process that reads data can read mirr
 
 
 GENERAL = ("webdataset",)  # whose containers other formats use too, in narrower ways
+BY_NAMES = ("demos",)  # which take files by the names of their arrays alone, that others may know better
 QUICK_BYTES = 1 << 28  # that a check reads at most if it is not deep
 _KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 GUARDED = ("recognises", "open", "open_files", "append", "check", "check_files", "opening_checks", "repairs")
@@ -439,7 +440,7 @@ def _formats_for(path: Path) -> Iterator[Format]:
     asked: set[str] = set()
     likely = likely_formats(path) or frozenset[str]()
     special = [folder for folder in _folders() if folder not in GENERAL]
-    for folder in sorted(special, key=lambda folder: folder not in likely):
+    for folder in sorted(special, key=lambda folder: (folder not in likely, folder in BY_NAMES)):
         if (entry := _built_in(folder)) is not None:
             asked.add(entry.name)
             yield entry
@@ -544,4 +545,7 @@ def nothing_at(path: Path, text: str | None = None) -> FileNotFoundError:
     except OSError:
         names = []
     hint = suggestion(path.name, names)
-    return FileNotFoundError(f"nothing at {text or path}, and no format knows a dataset of that id{hint}")
+    if not path.is_absolute():
+        known = "; public datasets have names, OWNER/NAME on Hugging Face and ids with a version on Minari's hub"
+        hint = f" in {Path.cwd()}{hint or known}"
+    return FileNotFoundError(f"nothing at {text or path}{hint}")

@@ -24,6 +24,7 @@ from penstock.files.remote import open_file
 SIGNATURES = {
     b"PAR1\x15": frozenset({"tables"}),  # Parquet, and the header of its first page
     b"ARROW1\0\0": frozenset({"tables"}),
+    b"PK\x03\x04": frozenset({"mapping", "demos"}),  # `.npz`, of which mappings know some layouts better
     b"\x89HDF\r\n\x1a\n": frozenset({"demos", "minari"}),
 }
 """Folders of `penstock.formats` whose files begin with some bytes."""
@@ -58,7 +59,8 @@ def likely_formats(path: Path) -> frozenset[str] | None:
         raise
     except OSError:
         return None  # the formats say what is wrong
-    return next((folders for signature, folders in SIGNATURES.items() if head.startswith(signature)), None)
+    likely = next((folders for signature, folders in SIGNATURES.items() if head.startswith(signature)), None)
+    return None if likely is not None and is_narrower_table(path) else likely
 
 
 def is_pointer(path: Path) -> bool:

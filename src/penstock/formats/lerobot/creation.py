@@ -207,7 +207,10 @@ def create_empty(path: Path, spec: Spec, metadata: Mapping[str, Any], options: W
     stored = stored_features(spec, options.cameras, _depths(spec, metadata, options))
     fps = metadata.get("fps") if options.fps is None else options.fps
     if not isinstance(fps, (int, float)) or not fps > 0:
-        raise DataError(f"expected the steps a second as option fps or as metadata, got {fps!r}")
+        raise DataError(
+            f"expected how many steps a second has, which LeRobot needs, got {fps!r}; say it as options={{'fps': 10}} "
+            "(--option fps=10), or in the metadata of the source"
+        )
     robot = metadata.get("robot_type") if options.robot_type is None else options.robot_type
     features = {each.feature.name: each.described for each in stored.values()}
     videos = any(each.feature.dtype == "video" for each in stored.values())

@@ -2,7 +2,8 @@
 
 Times are whole nanoseconds here, so that sums and tolerances are exact. A step takes a row of each column by a rule:
 `last` is the row at or before the step, which is all that was known then; `next` is the row at or after it; `nearest`
-is the nearer of the two, and the one before where both are as near; `linear` is the line between the two.
+is the nearer of the two, and the one before where both are as near; `linear` is the line between the two. `since` is
+all rows after the step before, up to the step, as a row that varies in length; of the first step, those `within`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.narrowing import is_mapping
-from penstock.core.ragged import Array, Ragged
+from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spec import Field
 from penstock.errors import ArgumentError, FormatError
 from penstock.formats.mapping.entries import check_names
 
-JoinRule = Literal["last", "nearest", "next", "linear"]
+JoinRule = Literal["last", "nearest", "next", "linear", "since"]
 Outside = Literal["drop", "mask", "error"]
 RULES: tuple[JoinRule, ...] = get_args(JoinRule)
 SECOND = 1_000_000_000
@@ -183,7 +184,8 @@ class SortedTimes(NamedTuple):
 
 
 class RowsOfSteps(NamedTuple):
-    """The row of a column for each step, -1 without one. On a line, `high` is the second row and `weight` its part.
+    """The row of a column for each step, -1 without one. On a line, `high` is the second row and `weight` its part. Of
+    `since`, `high` is the row after the last one, and there is no `weight`.
 
     `stale` steps have a row, but further away than the tolerance.
     """
@@ -202,6 +204,16 @@ class RowsOfSteps(NamedTuple):
         """Return some of the steps."""
         high = None if self.high is None else self.high[steps]
         return RowsOfSteps(self.low[steps], self.stale, high, None if self.weight is None else self.weight[steps])
+
+    def since(self, read: Callable[[int, int], Array], start: int, stop: int) -> Ragged:
+        """Return the rows of some steps, each with those since the step before; empty for steps without rows."""
+        low = np.maximum(self.low[start:stop], 0)
+        high = low if self.high is None else np.where(self.found[start:stop], self.high[start:stop], low)
+        full = high > low
+        first, last = (int(low[full].min()), int(high[full].max())) if full.any() else (0, 0)
+        rows = np.asarray(read(first, last))
+        parts = [rows[a - first : b - first] for a, b in zip(low[full].tolist(), high[full].tolist(), strict=True)]
+        return Ragged(np.concatenate(parts) if parts else rows, offsets_of(high - low))
 
     def between(self, read: Callable[[int, int], Array], start: int, stop: int, field: Field) -> AnyArray:
         """Return the values on the line between two rows for some steps; zeros for steps without rows."""
@@ -226,6 +238,8 @@ def match(column: SortedTimes, steps: IntArray, rule: JoinRule, within: float) -
     if not n:
         none = np.full(len(steps), -1, np.int64)
         return RowsOfSteps(none, 0, none, np.zeros(len(steps))) if rule == "linear" else RowsOfSteps(none)
+    if rule == "since":
+        return _since(column, steps, within)
     before = np.searchsorted(times, steps, side="right") - 1
     after = np.searchsorted(times, steps, side="left")
     has_before, has_after = before >= 0, after < n
@@ -251,6 +265,15 @@ def match(column: SortedTimes, steps: IntArray, rule: JoinRule, within: float) -
         return RowsOfSteps(low, stale)
     high = np.where(near & (age > 0), column.rows[np.where(near, after, 0)], low)
     return RowsOfSteps(low, stale, high, np.where(near, age / np.maximum(age + wait, 1), 0.0))
+
+
+def _since(column: SortedTimes, steps: IntArray, within: float) -> RowsOfSteps:
+    """All rows of each step after the step before. Rows must be in the order of their times."""
+    high = np.searchsorted(column.times, steps, side="right")
+    first = np.searchsorted(column.times, steps[:1] - round(min(within, LONGEST) * SECOND), side="left")
+    low = np.concatenate([first, high[:-1]])
+    exists = high > low
+    return RowsOfSteps(np.where(exists, low, -1), 0, np.where(exists, high, -1))
 
 
 def steps_at_rate(rate: float, first: int, last: int) -> IntArray:

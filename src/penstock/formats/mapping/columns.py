@@ -21,6 +21,7 @@ from penstock.formats.mapping.units import Unit
 from penstock.formats.mapping.values import changed_field, changed_rows
 
 TIMES = ("timestamps", "timestamp", "time", "times", "t")
+SINCE_STEPS = 16  # whose rows since the steps before are read together
 LINE_BYTES = 1 << 20  # of rows between others that are made together
 NAMES: Mapping[str, str] = {
     **{name: column for column, groups in COLUMN_NAMES.items() for group in groups for name in group},
@@ -69,13 +70,13 @@ class UnitLeaves:
             example = 'times = "t" in the table of the column or of the clock'
             message = f"expected the times of the column {column!r}, as in {example}"
             raise FormatError(message, path=str(self.unit), where=name)
-        return found
+        return replace(found, array=found.array.removeprefix(prefix))
 
     def rows_of(self, column: str, rule: ColumnRule) -> UnitRows:
         """Return the arrays of a column and what their rows are. Raises `FormatError`."""
         leaves = self._leaves_in(rule.files)
         names = rule.arrays or self._only(column, leaves)
-        if rule.otherwise in leaves and not set(names) <= leaves.keys():
+        if rule.otherwise is not None and rule.otherwise in leaves and not set(names) <= leaves.keys():
             names = (rule.otherwise,)
         if missing := [name for name in names if name not in leaves]:
             hint = suggestion(missing[0], leaves)
@@ -89,11 +90,12 @@ class UnitLeaves:
             raise FormatError(f"{error} in the column {column!r}", path=str(self.unit), where=names[0]) from error
 
     def lacks(self, rule: ColumnRule) -> bool:
-        """Whether the file or an array of a rule is not there."""
+        """Whether the file or an array of a rule does not exist."""
         leaves = self._leaves_in(rule.files)
         return not leaves or (rule.otherwise not in leaves and not set(rule.arrays) <= leaves.keys())
 
     def _only(self, column: str, leaves: Mapping[str, TreeLeaf]) -> tuple[str, ...]:
+        leaves = {name: leaf for name, leaf in leaves.items() if not leaf.is_time}
         if len(leaves) != 1:
             message = f"expected one array in the files of the column {column!r}, got {_listed(leaves)}; say which "
             raise FormatError(f'{message}with from = "..."', path=str(self.unit))
@@ -180,7 +182,7 @@ class FilesColumn:
         lengths = np.array([each.leaf.rows if lines is None else each.rows for each in units], np.int64)
         block = np.array([each.leaf.block or max(each.leaf.rows, 1) for each in units], np.int64)
         if lines is not None:
-            block[:] = max(LINE_BYTES // max(field.row_bytes, 1), 1)
+            block[:] = SINCE_STEPS if field.ragged else max(LINE_BYTES // max(field.row_bytes, 1), 1)
         counts = -(-lengths // block)
         unit = np.repeat(np.arange(len(units)), counts)
         first = offsets_of(counts)[:-1]
@@ -206,16 +208,21 @@ class FilesColumn:
         names = [prefix + name for name in self.names[unit]]
         if self.lines is None:
             return self._read(names, tree, start, stop)
-        return self.lines[unit].between(lambda a, b: self._read(names, tree, a, b), start, stop, self.field)
+        line = self.lines[unit]
+        if line.weight is None:
+            return line.since(lambda a, b: self._read(names, tree, a, b), start, stop)
+        return line.between(lambda a, b: self._read(names, tree, a, b), start, stop, self.field)
 
     def _read(self, names: Sequence[str], tree: FileTree, start: int, stop: int) -> Array:
         """Rows of arrays, together."""
         parts = [tree.read(name, start, stop) for name in names]
-        if self.field.ragged:
-            rows = parts[0]
-            if isinstance(rows, Ragged) and rows.dtype != self.field.dtype:
-                return Ragged(rows.values.astype(self.field.dtype), rows.offsets)
-            return rows
+        rows = parts[0]
+        if self.field.ragged and self.lines is None and not isinstance(rows, Ragged):  # of one length in this file
+            rows = Ragged(rows.reshape(-1, *self.field.shape), np.arange(len(rows) + 1) * rows.shape[1])
+        if isinstance(rows, Ragged):
+            return (
+                rows if rows.dtype == self.field.dtype else Ragged(rows.values.astype(self.field.dtype), rows.offsets)
+            )
         numbers = [part for part in parts if not isinstance(part, Ragged)]
         stacked: AnyArray = numbers[0] if len(numbers) == 1 else np.stack([each.reshape(-1) for each in numbers], 1)
         changed = changed_rows(self.rule, stacked)
@@ -236,26 +243,37 @@ def _picked(rows: Sequence[IntArray], first: IntArray, size: IntArray, blank: in
 def column_field(name: str, rule: ColumnRule, units: Sequence[UnitRows], places: Sequence[Unit]) -> Field:
     """Return the field of a column in all units. Raises `FormatError` with the first unit that differs."""
     first = units[0].leaf
-    dtype = first.field.dtype
+    field, dtype = first.field, first.field.dtype
     for rows, place in zip(units, places, strict=True):
         leaf = rows.leaf
         if leaf.field == first.field:
             continue
-        widened = leaf.guessed and first.guessed and {leaf.field.kind, first.field.kind} == {"array"}
+        widened = leaf.guessed and first.guessed and "text" not in (leaf.field.kind, first.field.kind)
         if rule.dtype is None and not widened:
             expected, where = f"{first} as in {places[0]}", ", ".join(rows.names)
             message = f"expected {expected}, got {leaf}; say the type with dtype, as in dtype = {str(dtype)!r}"
             raise FormatError(message, path=str(place), where=where)
-        if (leaf.field.kind, leaf.field.shape) != (first.field.kind, first.field.shape):
+        if (leaf.field.kind, leaf.field.shape) != (field.kind, field.shape):
+            if widened and _values_of_rows(leaf.field) == _values_of_rows(field) is not None:
+                field = replace(field, kind="ragged", shape=_values_of_rows(field) or ())
+                dtype = np.result_type(dtype, leaf.field.dtype)
+                continue
             message = f"expected rows like those of {places[0]}, {first}, got {leaf}"
             raise FormatError(message, path=str(place), where=", ".join(rows.names))
         dtype = np.result_type(dtype, leaf.field.dtype)
-    field = replace(first.field, dtype=dtype)
+    field = replace(field, dtype=dtype)
     if rule.dtype is None:
         return field
     if field.kind == "text":
         raise FormatError(f"expected numbers for dtype {rule.dtype!r}, got text", path=str(places[0]), where=name)
     return replace(field, dtype=np.dtype(rule.dtype))
+
+
+def _values_of_rows(field: Field) -> tuple[int, ...] | None:
+    """The shape of each value of a row that may vary in length; None for rows of one number."""
+    if field.ragged:
+        return field.shape
+    return field.shape[1:] if field.shape else None
 
 
 def alignments(rows: int, steps: int, episodes: int) -> Iterator[Align]:

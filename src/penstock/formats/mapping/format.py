@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from penstock.core.narrowing import is_mapping
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, UnknownFormatError
 from penstock.files.remote import open_file
 from penstock.formats.base.format import Format
+from penstock.formats.mapping.index import Where
+from penstock.formats.mapping.kinds import is_of_package, suffix_of, tree_of
 from penstock.formats.mapping.rules import NAME, VERSION, EpisodeMapping
 from penstock.formats.mapping.shipped import recognised_mapping, shipped_mapping, shipped_names
 from penstock.formats.mapping.sketch import Sketch
@@ -23,14 +25,15 @@ class MappingFormat(Format):
 
     name: ClassVar[str] = "mapping"
     description: ClassVar[str] = (
-        "your own files, by a mapping: CSV, JSON, npy, npz, HDF5, Zarr, MATLAB, Parquet, images"
+        "your own files, by a mapping: CSV, JSON, npz, HDF5, Zarr, MATLAB, Parquet, images, video, sound, MCAP, bags"
     )
-    extras: ClassVar[tuple[str, ...]] = ("arrow", "images", "zarr")
+    extras: ClassVar[tuple[str, ...]] = ("arrow", "audio", "images", "video", "zarr")
     file_suffixes: ClassVar[tuple[str, ...]] = (".toml",)
 
     def recognises(self, path: Path) -> bool:
-        """Whether a folder has the file of a mapping or data of one that ships, or a file is a mapping."""
-        return _mapping_at(path) is not None or (path.is_dir() and recognised_mapping(path) is not None)
+        """Whether a folder has the file of a mapping or data of one that ships, or a file is one of these or a log."""
+        is_log = path.is_file() and is_of_package(suffix_of(path.name))
+        return _mapping_at(path) is not None or recognised_mapping(path) is not None or is_log
 
     def open(
         self,
@@ -38,18 +41,22 @@ class MappingFormat(Format):
         *,
         mapping: str | Path | Mapping[str, Any] | EpisodeMapping | None = None,
         cache_bytes: int = CACHE_BYTES,
+        cache: Where = "user",
         **entries: Any,
     ) -> FilesSource:
         """Open files as episodes, by the mapping in a file, in a dict, in keyword arguments, or one that ships, by its
-        name."""
+        name. `cache`: whether an index in the user's cache is read and kept (`"user"`), made again (`"refresh"`), or
+        neither (`"off"`)."""
         if mapping is not None and entries:
             raise ArgumentError(f"expected a mapping or its entries, got mapping and {sorted(entries)}")
         place = _mapping_at(path)
-        if mapping is None and place is None and not entries and path.is_dir():
+        if mapping is None and place is None and not entries:
             mapping = recognised_mapping(path)
+        if mapping is None and place is None and not entries and is_of_package(suffix_of(path.name)):
+            mapping = _sure_guess(path)
         chosen = entries or place or {} if mapping is None else mapping
         root = path.parent if path == place else path
-        return FilesSource(root, _as_mapping(chosen), cache_bytes=cache_bytes)
+        return FilesSource(root, _as_mapping(chosen), cache_bytes=cache_bytes, cache=cache)
 
     @override
     def advice(self, path: Path) -> str | None:
@@ -64,6 +71,16 @@ def _as_mapping(given: str | Path | Mapping[str, Any] | EpisodeMapping) -> Episo
         return EpisodeMapping.of(given)
     named = isinstance(given, str) and (given in shipped_names() or not Path(given).exists())
     return shipped_mapping(str(given)) if named else EpisodeMapping.at(Path(given))
+
+
+def _sure_guess(path: Path) -> EpisodeMapping:
+    """The mapping of a file that says enough itself. Raises `UnknownFormatError` with advice where it does not."""
+    guess = tree_of([path]).guess
+    if guess is not None and guess.is_sure:
+        return EpisodeMapping.of(guess.entries)
+    sketch = Sketch.of(path)
+    message = f"expected a mapping, which says what the columns are. There: {sketch.contents}"
+    raise UnknownFormatError(f"{message}. To use it, {sketch.advice}", path=path)
 
 
 def _mapping_at(path: Path) -> Path | None:

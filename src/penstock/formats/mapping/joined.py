@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.ragged import Ragged
+from penstock.core.spec import Field
 from penstock.core.text import counted
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut
@@ -121,7 +122,7 @@ class UnitJoin:
             episode = np.stack([episode, values])
         self._count(matches, keep, episode)
         columns = {
-            name: each._replace(steps=matches[name].take(keep)) if name in matches else each
+            name: self._at_steps(rules[name], each, matches[name].take(keep)) if name in matches else each
             for name, each in rows.items()
         }
         offsets = self._offsets(steps[keep], episode[..., keep])
@@ -194,8 +195,20 @@ class UnitJoin:
             message = f"expected floating-point numbers, or a row of them, for the rule `linear`, got {rows.leaf}"
             hint = f'; say another for the column, as in {column!r} = {{from = ..., rule = "last"}}'
             raise FormatError(message + hint, path=str(self._leaves.unit), where=column)
+        if chosen == "since" and (row.kind != "array" or times.backward):
+            expected = "rows of numbers in the order of their times"
+            got = f"{rows.leaf}, {counted(times.backward, 'row')} of them out of order"
+            message = f"expected {expected} for the rule `since`, got {got}"
+            raise FormatError(message, path=str(self._leaves.unit), where=column)
         self._counts.backward[column] += times.backward
         return match(times, steps, chosen, self._clock.within if rule.within is None else rule.within)
+
+    def _at_steps(self, rule: ColumnRule, rows: UnitRows, steps: RowsOfSteps) -> UnitRows:
+        """The rows that steps take; those of `since` vary in length."""
+        if (rule.rule or self._clock.rule) != "since":
+            return rows._replace(steps=steps)
+        field = Field(rows.leaf.field.dtype, rows.leaf.field.shape, kind="ragged")
+        return rows._replace(leaf=replace(rows.leaf, field=field), steps=steps)
 
     def _ids(self, name: str, steps: IntArray) -> IntArray:
         """The number of the last value of the array of ids at or before each step, -1 before the first."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +45,6 @@ from penstock.formats.mapping.tree import NUMBERS, FileTree
 from penstock.formats.mapping.units import Unit, found_files, grouped, names_below, row_number
 from penstock.kernels.rows import RowMap
 
-_END: Meaning = "end"
 TELLING: tuple[Meaning, ...] = ("termination", "truncation", "done", "not done", "mask")  # how an episode ended
 
 
@@ -83,7 +83,7 @@ class _Chosen(NamedTuple):
 
     order: IntArray | None = None
     lengths: Sequence[int] | None = None
-    marks: Mapping[str, MarkArray] = {}
+    marks: Mapping[str, MarkArray] = MappingProxyType({})
 
 
 class MappingReading:
@@ -125,7 +125,8 @@ class MappingReading:
         self._rules = self._rules or self._named_rules(leaves)
         there = {name: rule for name, rule in self._rules.items() if not (rule.optional and leaves.lacks(rule))}
         rows = {name: leaves.rows_of(name, rule) for name, rule in there.items()}
-        metadata, names = self._metadata(leaves), list(leaves.leaves)
+        metadata = self._metadata(leaves)
+        names = [name for name, leaf in leaves.leaves.items() if not leaf.is_time]
         if self._clock is not None:
             rows, times, ends = UnitJoin(self._clock, leaves).join(self._rules, rows, self._mapping.id)
             return _UnitFacts(leaves.unit, rows, len(times), ends, metadata, names, times)
@@ -142,8 +143,8 @@ class MappingReading:
             own = {name: replace(rule, files=None) for name, rule in given.items() if rule.files == main}
             return expanded({**given, **own}, first.leaves, first.unit)
         rules: dict[str, ColumnRule] = {}
-        for name in first.leaves:
-            if not self._mapping.leaves_out(name):
+        for name, leaf in first.leaves.items():
+            if not self._mapping.leaves_out(name) and not leaf.is_time:
                 column = known_name(name)
                 rules[name if column in rules else column] = ColumnRule((name,))
         if not rules:
@@ -189,12 +190,12 @@ class MappingReading:
         return _Chosen(kept if order is None else order[kept], None, {"padding": cuts})
 
     def _numbers(self, unit: Unit, total: int) -> IntArray:
-        """The number of each row: that of its file, or its place."""
+        """The number of each row: the number in the name of its file, or its place."""
         name, pattern = self._mapping.rows, Pattern(self._mapping.files or "")
         if name is None or name not in pattern.names:
             return np.arange(total)
-        found = [(path, pattern.match(path.relative_to(self._path).as_posix())) for path in unit.files[""]]
-        return np.array([row_number(texts[name], path.name) for path, texts in found if texts is not None], np.int64)
+        places = [(path, pattern.match(path.relative_to(self._path).as_posix())) for path in unit.files[""]]
+        return np.array([row_number(texts[name], path.name) for path, texts in places if texts is not None], np.int64)
 
     def _ends_of(self, leaves: UnitLeaves, total: int, chosen: _Chosen) -> EpisodeEnds | None:
         """Where episodes of a unit end; None if all of it is one, and nothing says how it ended."""
@@ -213,8 +214,10 @@ class MappingReading:
         stated = chosen.lengths if isinstance(mapping.lengths, int) or mapping.lengths is None else mapping.lengths
         lengths = None if stated is None else list(stated)
         steps = total if chosen.order is None else len(chosen.order)
-        all_marks, cuts = {**marks, **chosen.marks}, dict.fromkeys(chosen.marks, _END)
-        ends = find_ends(all_marks, steps, path=str(leaves.unit), meanings={**meanings, **cuts}, lengths=lengths)
+        all_marks = {**marks, **chosen.marks}
+        for name in chosen.marks:
+            meanings[name] = "end"
+        ends = find_ends(all_marks, steps, path=str(leaves.unit), meanings=meanings, lengths=lengths)
         self._left_out += [replace(entry, where=f"{leaves.unit}: {entry.where}") for entry in ends.left_out]
         return ends if ends.sentence or ends.consumed else None
 
@@ -230,18 +233,20 @@ class MappingReading:
         reference = "actions" if "actions" in rows else max(of_steps, key=lambda name: sum(drops[name]), default="")
         first, last = drops.get(reference, (0, 0))
         kept = dropped(lengths, first, last, unit)
-        made: dict[str, UnitRows] = {}
+        without: dict[str, UnitRows] = {}
         for name, each in rows.items():
-            made[name] = each.at(_rows_of_column(each.leaf.rows, total, lengths, order, drops[name], unit))
+            without[name] = each.at(_rows_of_column(each.leaf.rows, total, lengths, order, drops[name], unit))
             why = "they are the ends of episodes that the mapping drops"
             self._fillers[", ".join(each.names), "filler", why] += sum(drops[name]) * len(lengths)
         ends = None if facts.ends is None else _ends_without(facts.ends, kept, lengths - first - last)
-        return facts._replace(rows=made, steps=len(kept), ends=ends)
+        return facts._replace(rows=without, steps=len(kept), ends=ends)
 
     def _metadata(self, leaves: UnitLeaves) -> dict[str, Any]:
         unit = leaves.unit
-        values = {} if self._mapping.rows is not None else leaves.trees[""].values_of(unit.group)
-        metadata = {str(name): value for name, value in values.items() if not self._mapping.leaves_out(name)}
+        values: Mapping[str, Any] = {} if self._mapping.rows is not None else leaves.trees[""].values_of(unit.group)
+        metadata: dict[str, Any] = {
+            str(name): value for name, value in values.items() if not self._mapping.leaves_out(name)
+        }
         if len(self._found.units) > 1 and self._mapping.rows is None:
             metadata = {"file": unit.files[""][0].relative_to(self._path).as_posix(), **metadata}
         for name, rule in self._mapping.metadata.items():
@@ -368,7 +373,7 @@ class MappingReading:
 
     def _digest(self, spec: Spec, offsets: IntArray) -> str:
         named = dict.fromkeys(path for unit in self._found.units for some in unit.files.values() for path in some)
-        files = [file for path in named for file in _files_of(path)]
+        files = [file for path in named for file in files_of(path)]
         identity = json.dumps([digest_of_files(files), self._mapping.digest, spec.fingerprint])
         return hashlib.sha256(identity.encode() + offsets.tobytes()).hexdigest()
 
@@ -392,22 +397,23 @@ def _marks(leaves: UnitLeaves, steps: int, meanings: Mapping[str, Meaning]) -> d
 
 def _rows_in_memory(name: str, rule: ColumnRule, leaves: UnitLeaves) -> AnyArray:
     """All rows of an array of numbers, or a single number."""
-    array = (rule.arrays or (ONLY,))[0]
+    array = next(iter(rule.arrays), ONLY)
     if leaves.lacks(rule) and (rule.files or "") in leaves.trees:
         single = leaves.trees[rule.files or ""].values_of(leaves.unit.group if not rule.files else "").get(array)
         if isinstance(single, int | float):
             return np.array(single)
-    found = leaves.rows_of(name, rule)
-    if len(found.names) > 1 or found.leaf.field.kind != "array":
-        raise FormatError(f"expected one array of numbers for {name!r}, got {found.leaf}", path=str(leaves.unit))
-    return np.asarray(leaves.read(rule.files, found.names[0]))
+    rows = leaves.rows_of(name, rule)
+    array, *others = rows.names
+    if others or rows.leaf.field.kind != "array":
+        raise FormatError(f"expected one array of numbers for {name!r}, got {rows.leaf}", path=str(leaves.unit))
+    return np.asarray(leaves.read(rule.files, array))
 
 
 def _listed_values(name: str, rule: ColumnRule, leaves: UnitLeaves) -> list[Any]:
-    """The rows of an array as plain values, without those that are not wanted."""
-    found = leaves.rows_of(name, rule)
-    rows: Any = leaves.read(rule.files, found.names[0])
-    listed: list[Any] = rows.strings() if found.leaf.field.kind == "text" else plain(np.asarray(rows))
+    """The rows of an array as plain values, without the unwanted ones."""
+    rows = leaves.rows_of(name, rule)
+    read: Any = leaves.read(rule.files, rows.names[0])
+    listed: list[Any] = read.strings() if rows.leaf.field.kind == "text" else plain(np.asarray(read))
     unwanted = None if rule.without is None else Pattern(rule.without)
     return [value for value in listed if unwanted is None or unwanted.match(str(value)) is None]
 
@@ -436,6 +442,6 @@ def _ends_without(ends: EpisodeEnds, kept: IntArray, lengths: IntArray) -> Episo
     return replace(ends, offsets=offsets_of(lengths), terminations=terminations, truncations=truncations)
 
 
-def _files_of(path: Path) -> list[Path]:
-    """The file, or all files of a store that is a folder."""
+def files_of(path: Path) -> list[Path]:
+    """Return the file, or all files of a store that is a folder."""
     return [path / name for name in names_below(path)] if path.is_dir() else [path]

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.narrowing import is_list, is_listed, is_mapping
+from penstock.core.narrowing import is_list, is_listed, is_mapping, is_tuple
 from penstock.core.spec import ALIGNS, Align
 from penstock.errors import ArgumentError, FormatError
 from penstock.files.remote import read_text
@@ -96,7 +96,7 @@ class ColumnRule:
     """Where the rows of a column are.
 
     `arrays`: path of an array in the file, a pattern, or several arrays of one number a row, which become one row;
-    `otherwise`: the array where the first is not there. `files`: a pattern of files, for arrays that are not in the
+    `otherwise`: the array of files without the first. `files`: a pattern of files, for arrays that are not in the
     episode's own file; names are the names of the mapping's `files`. `align`, `dtype`, `unit`: of the rows, where the
     file does not say or says something else. `at`, `bits`, `rgb`, `scale`: see `penstock.formats.mapping.values`.
     `drop_first`, `drop_last`: rows of each episode that are no rows of the column. `without`: pattern of text rows
@@ -144,9 +144,7 @@ class ColumnRule:
             raise ArgumentError(f'expected texts for the column {column!r}, as in {{from = "obs"}}, got {given!r}')
         if entries.get("times") is not None:
             entries["times"] = TimesRule.of(entries["times"], f"the column {column!r}")
-        rule = cls(
-            tuple(arrays), **{name: tuple(value) if is_list(value) else value for name, value in entries.items()}
-        )
+        rule = cls(tuple(arrays), **_with_tuples(entries))
         rule._check(column)
         return rule
 
@@ -176,7 +174,7 @@ class ColumnRule:
             raise ArgumentError(f"expected bits of the column {column!r} 'square' or a shape, got {self.bits!r}")
         for name in ("at", "bits", "scale"):
             value: Any = getattr(self, name)
-            numbers = value if isinstance(value, tuple) else (value,)
+            numbers: Any = value if is_tuple(value) else (value,)
             kinds = (int, float) if name == "scale" else (int,)
             if value not in (None, "square") and not all(isinstance(number, kinds) for number in numbers):
                 raise ArgumentError(f"expected numbers for {name} of the column {column!r}, got {value!r}")
@@ -189,6 +187,10 @@ class ColumnRule:
     def dropped(self, texts: Mapping[str, str]) -> tuple[int, int]:
         """Return how many rows at both ends of each episode are none, in files with these texts of names."""
         return _dropped(self.drop_first, texts), _dropped(self.drop_last, texts)
+
+
+def _with_tuples(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if is_list(value) else value for name, value in entries.items()}
 
 
 def _dropped(rows: Dropped, texts: Mapping[str, str]) -> int:
@@ -309,8 +311,8 @@ class EpisodeMapping:
         entries["csv"] = {name: value for name, value in csv.items() if value != getattr(CsvOptions(), name)}
         entries |= {"ends": dict(self.ends), "notes": dict(self.notes)}
         for name in ("lengths", "leave_out"):
-            if isinstance(entries.get(name), tuple):
-                entries[name] = list(entries[name])
+            if is_tuple(listed := entries.get(name)):
+                entries[name] = list(listed)
         return {name: value for name, value in entries.items() if value not in ({}, None)}
 
     def leaves_out(self, name: str) -> bool:
@@ -361,7 +363,7 @@ def rule_entries(rule: ColumnRule) -> Any:
     for each in fields(ColumnRule)[1:]:
         if (value := getattr(rule, each.name)) != each.default:
             value = value.to_json() if isinstance(value, TimesRule) else value
-            others[each.name] = list(value) if isinstance(value, tuple) else value
+            others[each.name] = list(value) if is_tuple(value) else value
     return {**given, **others} if others or not given else given["from"]
 
 

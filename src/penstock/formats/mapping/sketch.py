@@ -15,9 +15,9 @@ from penstock.errors import PenstockError
 from penstock.files import write_atomic
 from penstock.formats.mapping.columns import NAMES, known_name
 from penstock.formats.mapping.images import IMAGES
-from penstock.formats.mapping.kinds import suffix_of, tree_of
+from penstock.formats.mapping.kinds import is_of_package, refusal, suffix_of, tree_of
 from penstock.formats.mapping.rules import NAME, ColumnRule, EpisodeMapping, Pattern, toml_of
-from penstock.formats.mapping.tree import TreeLeaf
+from penstock.formats.mapping.tree import TreeGuess, TreeLeaf
 from penstock.formats.mapping.units import names_below
 
 LOOKS = 3  # files whose content is looked at
@@ -36,6 +36,7 @@ class Look:
     name: str
     leaves: Mapping[str, TreeLeaf]
     error: str | None = None
+    guess: TreeGuess | None = None
 
     def __str__(self) -> str:
         if self.error is not None:
@@ -104,7 +105,8 @@ class Sketch:
         """The two ways out, with calls that are filled in."""
         arrays = 'penstock.from_arrays({"observations": ..., "actions": ...}, lengths=[...]) takes arrays of your own'
         if self.guess is None:
-            return arrays
+            hint = refusal(self.names)
+            return arrays if hint is None else f"{hint}; or {arrays}"
         written = f"or write that to a file with `penstock adopt {self.path}`"
         return f"open it with a mapping, as {self.call}, {written}; {arrays}"
 
@@ -152,9 +154,11 @@ class Sketch:
 
 def _look(path: Path, name: str) -> Look:
     try:
-        if suffix_of(name) not in STORED and path.is_file() and path.stat().st_size > MOST:
+        suffix = suffix_of(name)
+        if suffix not in STORED and not is_of_package(suffix) and path.is_file() and path.stat().st_size > MOST:
             return Look(name, {}, f"it is larger than {MOST >> 20} MB, and is not decoded for a look")
-        return Look(name, tree_of([path]).leaves)
+        tree = tree_of([path])
+        return Look(name, tree.leaves, guess=tree.guess)
     except (PenstockError, OSError) as error:
         return Look(name, {}, str(error).partition(" - at ")[0][:200])
 
@@ -195,6 +199,8 @@ def _guess_of_pairs(per_column: Mapping[str, Sequence[str]]) -> EpisodeMapping:
 
 
 def _guess_in_file(look: Look, files: str | None) -> EpisodeMapping:
+    if look.guess is not None:
+        return EpisodeMapping.of({"files": files, **look.guess.entries})
     group = _group_in(look.leaves)
     prefix = len(group[1]) if group is not None else 0
     leaves = {name[prefix:]: leaf for name, leaf in look.leaves.items() if group is None or name.startswith(group[1])}

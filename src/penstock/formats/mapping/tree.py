@@ -34,20 +34,34 @@ DEEPEST = 32  # levels of nested values
 class TreeLeaf:
     """An array of a file: its number of rows, the field of a row, and how many rows are decoded together (0: all).
 
-    `guessed` says that text was read as numbers, so that another file may have a wider type.
+    `guessed` says that text was read as numbers, so that another file may have a wider type. `is_time` says that it has
+    the times of other arrays, or their numbers, and `note` what else a person may want to know.
     """
 
     rows: int
     field: Field
     block: int = 0
     guessed: bool = False
+    is_time: bool = False
+    note: str = ""
 
     def __str__(self) -> str:
+        return f"{self._type}; {self.note}" if self.note else self._type
+
+    @property
+    def _type(self) -> str:
         shape = "".join(f", {size}" for size in self.field.shape)
         if self.field.kind == "text":
             return f"text [{self.rows}]"
         ragged = f", ?{shape}" if self.field.ragged else shape
         return f"{self.field.dtype} [{self.rows}{ragged}]"
+
+
+class TreeGuess(NamedTuple):
+    """Entries of a mapping for files like one, and whether they are the only ones that make sense."""
+
+    entries: Mapping[str, Any]
+    is_sure: bool
 
 
 class FileTree(ABC):
@@ -68,6 +82,11 @@ class FileTree(ABC):
     @abstractmethod
     def read(self, name: str, start: int, stop: int) -> Array:
         """Return rows of a leaf."""
+
+    @property
+    def guess(self) -> TreeGuess | None:
+        """A mapping for files like this, where the kind of file knows better than names of arrays tell."""
+        return None
 
     def times_of(self, name: str, stated: TimesRule | None) -> TimesRule | None:
         """Return where the times of a leaf's rows are. A tree that knows overrides it; others know what was stated."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import ArgumentError, PenstockError, suggestion
+from penstock.files.remote import read_text
 from penstock.formats.mapping.kinds import tree_of
 from penstock.formats.mapping.rules import VERSION, EpisodeMapping, Pattern
 from penstock.formats.mapping.units import names_within
@@ -24,8 +25,8 @@ LOOKED_AT = 512  # names of a folder that are compared with patterns
 @cache
 def _tables() -> Mapping[str, Mapping[str, Any]]:
     """The tables of each mapping that ships, by its name."""
-    found = [file for file in files(__package__).iterdir() if file.name.endswith(".toml")]
-    return {file.name.removesuffix(".toml"): tomllib.loads(file.read_text()) for file in sorted(found, key=str)}
+    places = [Path(str(file)) for file in files(__name__).iterdir() if file.name.endswith(".toml")]
+    return {file.stem: tomllib.loads(read_text(file)) for file in sorted(places)}
 
 
 def shipped_names() -> list[str]:
@@ -43,18 +44,20 @@ def shipped_mapping(name: str) -> EpisodeMapping:
     return EpisodeMapping.of(entries)
 
 
-def recognised_mapping(folder: Path) -> str | None:
-    """Return the name of the mapping that fits the names and the content of a folder. Cost: some names and headers."""
-    names = list(islice(names_within(folder), LOOKED_AT))
-    return next(_fitting(folder, names), None)
+def recognised_mapping(path: Path) -> str | None:
+    """Return the name of the mapping that fits the names and the content of a folder, or of an `.npz` file. Cost: some
+    names and headers."""
+    if path.is_dir():
+        return next(_fitting(path, list(islice(names_within(path), LOOKED_AT))), None)
+    return next(_fitting(path.parent, [path.name]), None) if path.suffix == ".npz" else None
 
 
 def _fitting(folder: Path, names: list[str]) -> Iterator[str]:
     arrays: dict[str, set[str]] = {}
     for name, tables in _tables().items():
-        wanted = tables.get("recognise", {}).get("arrays")
+        wanted: list[str] = tables.get("recognise", {}).get("arrays", [])
         pattern = Pattern(tables["files"])
-        first = None if wanted is None else next((each for each in names if pattern.match(each) is not None), None)
+        first = next((each for each in names if pattern.match(each) is not None), None) if wanted else None
         if first is None:
             continue
         if first not in arrays:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,13 @@ MAP = "semantic_map.pb"
 FASTEST = 70.0  # metres a second, 250 km/h
 
 
+class LogRate(NamedTuple):
+    """Seconds from a frame to the next in logs of a kind; None where they have any."""
+
+    step: float | None = STEP
+    logs: str = "L5Kit's logs"
+
+
 def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
     """Damage of the dataset at `path`: an `error` for intervals that leave their array or do not follow one another, a
     `warning` for missing frames, another rate, and agents of no frame. With `deep`, which reads every row, also an
@@ -44,12 +51,12 @@ def findings(path: Path, *, deep: bool) -> Iterator[Finding]:
         yield Finding("unreadable", str(path), str(error))
         return
     try:
-        yield from check_tables(tables, str(path), deep=deep)
+        yield from check_tables(tables, str(path), LogRate(), deep=deep)
     finally:
         tables.close()
 
 
-def check_tables(tables: Tables, path: str, *, deep: bool) -> Iterator[Finding]:
+def check_tables(tables: Tables, path: str, rate: LogRate, *, deep: bool) -> Iterator[Finding]:
     """Damage of opened tables, as `findings`."""
     labels = tables.attributes.get("labels")
     if labels is not None and labels != list(LABELS):
@@ -66,7 +73,7 @@ def check_tables(tables: Tables, path: str, *, deep: bool) -> Iterator[Finding]:
         rows = tables.agents if table == "agents" else tables.tl_faces
         nested[table] = yield from _cut(frames[field], len(rows), f"frames.{field}", path)
     if offsets is not None:
-        yield from _clock(frames["timestamp"][: offsets[-1]], offsets)
+        yield from _clock(frames["timestamp"][: offsets[-1]], offsets, rate)
     if (agents := nested["agents"]) is not None and agents[-1] < len(tables.agents):
         yield Finding("unused-rows", "agents", f"{len(tables.agents) - agents[-1]} agents are in no frame")
     if not deep:
@@ -113,7 +120,7 @@ def _times(scenes: Any, path: str) -> Iterator[Finding]:
         yield Finding("time-backward", where, f"{len(early)} scenes end before they start")
 
 
-def _clock(times: IntArray, scenes: IntArray) -> Iterator[Finding]:
+def _clock(times: IntArray, scenes: IntArray, rate: LogRate) -> Iterator[Finding]:
     """Frames that are missing, and a log of another rate. Velocities of samples are wrong by that factor, because they
     are divided by the `step_time` of a configuration."""
     scene = np.repeat(np.arange(len(scenes) - 1), np.diff(scenes))
@@ -123,8 +130,8 @@ def _clock(times: IntArray, scenes: IntArray) -> Iterator[Finding]:
         return
     medians = [np.median(change[a : b - 1]) if b - a > 1 else np.nan for a, b in pairwise(scenes.tolist())]
     whole = float(np.nanmedian(medians))
-    if whole > 0 and abs(whole / STEP - 1) > RATE:
-        message = f"expected a frame every {STEP:g} s, as L5Kit's logs have them, got one every {whole:g} s"
+    if rate.step is not None and whole > 0 and abs(whole / rate.step - 1) > RATE:
+        message = f"expected a frame every {rate.step:g} s, as {rate.logs} have them, got one every {whole:g} s"
         yield Finding("time-rate", "frames.timestamp", f"{message}; use step_time={whole:g}, or velocities are wrong")
     usual = np.where(np.array(medians) > 0, medians, np.inf)[scene[:-1]]
     gaps = np.flatnonzero(within & (change > GAP * usual) & _over_both_neighbours(change, within, usual))

@@ -10,11 +10,11 @@ from typing_extensions import override
 
 from penstock.containers.zarr.group import CACHE_BYTES
 from penstock.core.cache import Cache
-from penstock.errors import FormatError
+from penstock.errors import FormatError, RemoteError
 from penstock.formats.base.file_facts import FileSurvey
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
-from penstock_driving.formats.l5kit.check import check_tables
+from penstock_driving.formats.l5kit.check import LogRate, check_tables
 from penstock_driving.formats.scenarios.argoverse2 import Argoverse2
 from penstock_driving.formats.scenarios.nuplan import NuPlan
 from penstock_driving.formats.scenarios.py123d import Py123D
@@ -32,7 +32,12 @@ class ScenarioFormat(Format):
 
     def recognises(self, path: Path) -> bool:
         """Whether there are files of the kind. Cost: lists of some folders, and a look into some files."""
-        return self.kind.recognises(path)
+        try:
+            return self.kind.recognises(path)
+        except RemoteError:
+            raise
+        except OSError:
+            return False  # a folder below that cannot be listed
 
     def open(self, path: Path, **options: Any) -> ScenarioSource:
         """Open for reading."""
@@ -49,7 +54,8 @@ class ScenarioFormat(Format):
         except (FormatError, OSError) as error:
             yield Finding("unreadable", str(path), str(error))
             return
-        yield from check_tables(tables, str(path), deep=deep)
+        rate = LogRate(self.kind.step, f"scenes of {self.kind.title}")
+        yield from check_tables(tables, str(path), rate, deep=deep)
 
 
 class Argoverse2Format(ScenarioFormat):

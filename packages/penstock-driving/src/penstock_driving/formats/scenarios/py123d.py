@@ -25,6 +25,7 @@ from penstock_driving.formats.scenarios.scenario import (
     ScenarioKind,
     faces_of,
     labels_of,
+    nanoseconds,
     numbered,
     one_hot,
     rotation_of,
@@ -62,6 +63,7 @@ class Py123D(ScenarioKind):
     title: ClassVar[str] = "py123d"
     description: ClassVar[str] = "py123d 0.7: folders of logs with sync.arrow"
     depth: ClassVar[int] = 3
+    step: ClassVar[float | None] = None
 
     @override
     def is_named(self, name: str) -> bool:
@@ -118,7 +120,7 @@ def _scenario(file: Path) -> Scenario:
     faces, face_owners = _faces(file, sync)
     entries = {name: log[name] for name in ("dataset", "split", "log_name", "location") if log.get(name)}
     return scenario_of(
-        Moments(times * 1000, *car),
+        Moments(nanoseconds(times, 1000), *car),
         boxes,
         owners,
         faces,
@@ -172,10 +174,11 @@ def _faces(file: Path, sync: Any) -> tuple[AnyArray, IntArray]:
     if found is None:
         return faces_of([], []), np.zeros(0, np.int64)
     _, owners, values = found
-    states: list[Any] = values("status").to_pylist()
-    if unknown := [state for state in states if state is None or state >= len(STATES)]:
-        raise FormatError(f"expected a status of a light within 0:{len(STATES)}, got {unknown[0]}", path=file)
-    return faces_of([str(lane) for lane in values("lane_id").to_pylist()], [STATES[state] for state in states]), owners
+    states = values("status").fill_null(len(STATES)).to_numpy(zero_copy_only=False).astype(np.int64)
+    if len(states) and states.max() >= len(STATES):
+        raise FormatError(f"expected a status of a light within 0:{len(STATES)}, got {states.max()}", path=file)
+    lanes: list[Any] = values("lane_id").to_pylist()
+    return faces_of(list(map(str, lanes)), np.array(STATES)[states].tolist()), owners
 
 
 def _listed(file: Path, sync: Any, name: str) -> tuple[Any, IntArray, Any] | None:

@@ -69,6 +69,7 @@ class ScenarioKind(ABC):
     description: ClassVar[str]
     title: ClassVar[str]
     depth: ClassVar[int]  # folders below the path in which files may be
+    step: ClassVar[float | None] = 0.1  # seconds from a frame to the next; None where a data set has any
 
     @abstractmethod
     def is_named(self, name: str) -> bool:
@@ -106,17 +107,20 @@ class ScenarioKind(ABC):
         """Names within the data set of the other files in the folders of its files; none where it is one file."""
         if not path.is_dir():
             return []
-        known = {*files, *(other for file in files for other in self.companions(file))}
-        others = (each for folder in dict.fromkeys(file.parent for file in files) for each in folder.iterdir())
-        return [each.relative_to(path).as_posix() for each in others if each not in known and each.is_file()]
+        known = {*map(str, files), *(str(other) for file in files for other in self.companions(file))}
+        names: list[str] = []
+        for folder in dict.fromkeys(str(file.parent) for file in files):
+            with os.scandir(folder) as entries:
+                names += [entry.path for entry in entries if entry.path not in known and entry.is_file()]
+        return [name.removeprefix(f"{path}/") for name in names]
 
     def _found(self, path: Path, most: int | None = None) -> Iterator[Path]:
-        """Files with the right name, folder by folder, downwards; in the first `most` folders of each depth."""
+        """Files with the right name, of the first depth that has some; in the first `most` folders of each depth."""
         if not path.is_dir():
             if self.is_named(path.name):
                 yield path
             return
-        level = [str(path)]
+        level, found = [str(path)], False
         for _ in range(self.depth + 1):
             below: list[str] = []
             for folder in level[:most]:
@@ -127,7 +131,10 @@ class ScenarioKind(ABC):
                         if entry.is_dir():
                             below.append(entry.path)
                         elif self.is_named(entry.name):
+                            found = True
                             yield Path(entry.path)
+            if found:
+                return  # folders of sensors below may have millions of files
             level = below
 
 
@@ -181,6 +188,13 @@ def scenario_of(
         entries["vehicle"], host = host, ""
     lost = len(known) - len(frames)
     return Scenario(frames, tables[0], tables[1], track_ids, host, entries, {NO_EGO: lost} if lost else {}, unread)
+
+
+def nanoseconds(times: AnyArray, unit: int) -> IntArray:
+    """`[T]` int64 of times in units of so many ns, rounded; they must be numbers that int64 has room for."""
+    if not (np.abs(times) < (1 << 63) // unit).all():  # also of NaN
+        raise FormatError(f"expected times within 2**63 ns, got one of {np.abs(times).max()} times {unit} ns")
+    return np.round(times * unit).astype(np.int64) if times.dtype.kind == "f" else times * unit
 
 
 def labels_of(names: Mapping[Any, str]) -> dict[Any, int]:

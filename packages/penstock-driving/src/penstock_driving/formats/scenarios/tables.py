@@ -45,7 +45,7 @@ def _facts(kind: ScenarioKind, file: Path) -> FileFacts:
     unread: dict[LeftOut, None] = {}
     error: str | None = None
     try:
-        with parsing(file):
+        with parsing(file), np.errstate(over="ignore", invalid="ignore"):
             for key, scenario in kind.scenarios(file):
                 text = json.dumps([scenario.host, dict(scenario.metadata)], sort_keys=True).encode()
                 sizes = (len(scenario.frames), len(scenario.agents), len(scenario.tl_faces))
@@ -97,7 +97,7 @@ class SceneIndex:
     def read(self, scene: int) -> Scenario:
         """A scene, whose frames count agents and faces in the whole data set."""
         file, key = self.files[int(self.file[scene])], int(self.counts[scene, 0])
-        with parsing(file):
+        with parsing(file), np.errstate(over="ignore", invalid="ignore"):  # numbers that float32 has no room for
             read = self.kind.read(file, key)
         sizes = [len(read.frames), len(read.agents), len(read.tl_faces)]
         if sizes != self.counts[scene, 1:4].tolist():

@@ -27,6 +27,7 @@ from penstock_driving.formats.scenarios.scenario import (
     ScenarioKind,
     faces_of,
     labels_of,
+    nanoseconds,
     one_hot,
     scenario_of,
 )
@@ -182,7 +183,7 @@ def _scenario(record: bytes) -> Scenario:
     entries |= {"objects_of_interest": [str(each) for each in message.of_interest], **_to_predict(record, message, ids)}
     return scenario_of(
         Moments(
-            np.round(np.array(message.times) * 1e9).astype(np.int64),
+            nanoseconds(np.array(message.times, np.float64), 10**9),
             np.where(known[:, None], ego[:, :3], 0.0),
             yaw_as_rotation33(np.where(known, ego[:, 6], 0.0)),
             known,
