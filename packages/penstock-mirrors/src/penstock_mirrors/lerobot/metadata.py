@@ -176,13 +176,11 @@ class LeRobotDatasetMetadata:
     @property
     def known_encoder(self) -> RGBEncoderConfig | None:
         """Encoder of the videos that another program recorded, if it can be used."""
+        if "codec" in self.stored.internal:
+            return None
         for name in self.video_keys:
-            info = self.features[name].get("info") or {}
-            if (
-                "codec" not in self.stored.internal
-                and name not in self.depth_keys
-                and is_known(info.get("video.codec"))
-            ):
+            info: dict[str, Any] = self.features[name].get("info") or {}
+            if name not in self.depth_keys and is_known(info.get("video.codec")):
                 return RGBEncoderConfig.from_video_info(info)
         return None
 
