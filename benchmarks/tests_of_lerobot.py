@@ -44,9 +44,12 @@ outcomes: dict[str, str] = {}
 def noted(cls: Any, *, fetches: bool) -> Any:
     """A class whose objects note the test that made them."""
 
+    def note() -> None:
+        used.add(os.environ["PYTEST_CURRENT_TEST"].rsplit(" ", 1)[0])
+
     class Noted(cls):
         def __init__(self, *args: Any, **options: Any) -> None:
-            used.add(os.environ["PYTEST_CURRENT_TEST"].rsplit(" ", 1)[0])
+            note()
             try:
                 super().__init__(*args, **options)
             except FileNotFoundError:
@@ -56,6 +59,14 @@ def noted(cls: Any, *, fetches: bool) -> Any:
                 fetch(options.get("repo_id", args[0] if args else ""), root)
                 super().__init__(*args, **options)
 
+    for name in ("create", "resume"):
+        if hasattr(cls, name):
+
+            def made(own: Any, *args: Any, name: str = name, **options: Any) -> Any:
+                note()
+                return getattr(super(Noted, own), name)(*args, **options)
+
+            setattr(Noted, name, classmethod(made))
     return functools.update_wrapper(Noted, cls, updated=())
 
 

@@ -155,6 +155,7 @@ class LeRobotDataset(_Dataset):
         streaming: bool,
     ) -> Self:
         """Let the dataset take frames."""
+        self.meta.restore_depth_stats()  # as in LeRobot
         for name, feature in self.meta.stored.features.items():
             known = feature.depth
             if depth is not None and known is not None and feature.dtype == "video":

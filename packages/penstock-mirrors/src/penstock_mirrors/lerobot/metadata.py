@@ -30,10 +30,10 @@ from penstock.formats.lerobot.episodes import (
     read_tasks,
     stored_rows,
 )
-from penstock.formats.lerobot.info import CAMERAS, STATS, TOOLS, Info, read_info, read_json
+from penstock.formats.lerobot.info import CAMERAS, INDICES, STATS, TOOLS, Info, read_info, read_json
 from penstock.formats.lerobot.language import MESSAGE_FIELDS
 from penstock.formats.lerobot.pending import PendingEpisode, read_pending, video_info
-from penstock.formats.lerobot.stats import merged
+from penstock.formats.lerobot.stats import add_figures
 from penstock_mirrors.lerobot.arguments import (
     RepoType,
     depth_unit,
@@ -154,6 +154,7 @@ class LeRobotDatasetMetadata:
             data_files_size_in_mb=DATA_MB if data_files_size_in_mb is None else data_files_size_in_mb,
             video_files_size_in_mb=VIDEO_MB if video_files_size_in_mb is None else video_files_size_in_mb,
         )
+        features = {name: feature for name, feature in features.items() if name not in INDICES}
         if use_videos and any(feature.get("dtype") == "video" for feature in features.values()):
             rgb = rgb_encoder or RGBEncoderConfig()
             options = replace(options, **vars(rgb.settings(None)))
@@ -175,13 +176,11 @@ class LeRobotDatasetMetadata:
     @property
     def known_encoder(self) -> RGBEncoderConfig | None:
         """Encoder of the videos that another program recorded, if it can be used."""
+        if "codec" in self.stored.internal:
+            return None
         for name in self.video_keys:
-            info = self.features[name].get("info") or {}
-            if (
-                "codec" not in self.stored.internal
-                and name not in self.depth_keys
-                and is_known(info.get("video.codec"))
-            ):
+            info: dict[str, Any] = self.features[name].get("info") or {}
+            if name not in self.depth_keys and is_known(info.get("video.codec")):
                 return RGBEncoderConfig.from_video_info(info)
         return None
 
@@ -268,10 +267,10 @@ class LeRobotDatasetMetadata:
         if path.is_file():
             whole = {name: _arrays(figures) for name, figures in read_json(path).items()}
         else:
-            for episode in read_statistics(self.stored, [entry.index for entry in self.entries]).values():
-                for name, figures in episode.items():
-                    arrays = _arrays(figures)
-                    whole[name] = merged(whole[name], arrays) if name in whole else arrays
+            for figures in read_statistics(self.stored, [entry.index for entry in self._finalised]).values():
+                add_figures(whole, figures)
+        for episode in self.pending:
+            add_figures(whole, episode.statistics)
         for name, feature in self.stored.features.items():
             if name in whole and (factor := factor_of(feature.depth, self._depth_unit)) != 1:
                 figures = whole[name]
@@ -281,6 +280,11 @@ class LeRobotDatasetMetadata:
     def rescale_depth_stats(self, output_unit: str) -> None:
         """Let `stats` have figures of depth in a unit. Depth of no known unit stays as it is."""
         self._depth_unit = depth_unit(output_unit)
+        self.__dict__.pop("stats", None)
+
+    def restore_depth_stats(self) -> None:
+        """Let `stats` have figures of depth in the unit in which it is recorded."""
+        self._depth_unit = None
         self.__dict__.pop("stats", None)
 
     def filter_episodes(
