@@ -1,8 +1,9 @@
-"""torchrl's replay buffers over penstock's datasets: equal to its own storage with the same transitions."""
+"""torchrl's replay buffers over penstock's datasets and replays: equal to its own storages with the same rows."""
 
 from __future__ import annotations
 
 import doctest
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
-from torchrl.data import LazyTensorStorage, ReplayBuffer
-from torchrl.data.replay_buffers.samplers import RandomSampler, SamplerWithoutReplacement, SliceSampler
+from torchrl.data import LazyMemmapStorage, LazyTensorStorage, ReplayBuffer
+from torchrl.data.replay_buffers.samplers import RandomSampler, SamplerWithoutReplacement, SliceSampler, prioritized
 from torchrl.data.replay_buffers.writers import ImmutableDatasetWriter
 
 import penstock
 import penstock_mirrors.torchrl
 from penstock.errors import ArgumentError, StateError
-from penstock_mirrors.torchrl import DatasetStorage
+from penstock_mirrors.torchrl import DatasetStorage, StepStorage
 
 
 def dataset(seed: int = 0) -> penstock.MapDataset:
@@ -95,6 +96,113 @@ def test_states_name_the_dataset_and_nothing_can_be_added(tmp_path: Path) -> Non
             change()
     with pytest.raises(ArgumentError, match="transitions"):
         DatasetStorage(penstock.from_arrays({"x": np.arange(3)}, [3]))  # pyright: ignore[reportArgumentType]
+
+
+def steps(seed: int) -> TensorDict:
+    """Steps as a collector has them, with outputs of the policy and a nested observation."""
+    data = dataset(seed)
+    rows = dict(next(iter(data.loader(len(data), output="torch", layout="torchrl"))))
+    n = len(data)
+    rows["log_prob"] = torch.randn(n, generator=torch.Generator().manual_seed(seed))
+    for place, shift in ((rows, 0), (rows["next"], 1)):
+        place["pixels"] = {"gray": (torch.arange(n)[:, None, None].repeat(1, 2, 2) + shift).to(torch.uint8)}
+    return TensorDict(rows, batch_size=[n])
+
+
+class Tree:
+    """Stands in for the segment trees of torchrl 0.14.1, which are compiled for another PyTorch than 2.13."""
+
+    def __init__(self, size: int, neutral: float, reduced: Any) -> None:
+        self.values, self.reduced = torch.full((size,), neutral), reduced
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.values[torch.as_tensor(index)] = torch.as_tensor(value, dtype=torch.float32)
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        return self.values[torch.as_tensor(index)]
+
+    def query(self, lo: int, hi: int) -> float:
+        return float(self.reduced(self.values[lo:hi]))
+
+    def scan_lower_bound(self, mass: torch.Tensor) -> torch.Tensor:
+        return torch.searchsorted(self.values.cumsum(0), mass)
+
+
+def equal(one: Any, other: Any) -> bool:
+    keys = set(one.keys(include_nested=True, leaves_only=True))
+    assert keys == set(other.keys(include_nested=True, leaves_only=True))
+    return all(torch.equal(one[key], other[key]) and one[key].dtype == other[key].dtype for key in keys)
+
+
+def as_they_are(samples: Any) -> Any:
+    return samples
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("size", [40, 500])
+@pytest.mark.parametrize("sampler", ["random", "without replacement", "prioritized", "slices"])
+def test_steps_that_are_added_are_sampled_as_from_its_own_storage(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sampler: str, size: int, seed: int
+) -> None:
+    for kind in ("Fp32", "Fp64"):
+        for name, neutral, reduced in (("Sum", 0.0, torch.sum), ("Min", torch.inf, torch.min)):
+            tree = partial(Tree, neutral=neutral, reduced=reduced)
+            monkeypatch.setattr(prioritized, f"{name}SegmentTree{kind}", tree)
+    make: Any = {
+        "random": RandomSampler,
+        "without replacement": SamplerWithoutReplacement,
+        "prioritized": lambda: prioritized.PrioritizedSampler(size, 0.7, 0.5),
+        "slices": lambda: SliceSampler(slice_len=4, end_key=("next", "done"), strict_length=False),
+    }[sampler]
+
+    def buffer(storage: Any) -> ReplayBuffer:
+        made = ReplayBuffer(storage=storage, sampler=make(), batch_size=16, collate_fn=as_they_are)
+        made.set_rng(torch.Generator().manual_seed(seed))
+        return made
+
+    theirs, ours = buffer(LazyMemmapStorage(size)), buffer(StepStorage(size, tmp_path / "steps"))
+    given, rng, at = steps(seed), np.random.default_rng(seed), 0
+    while at < len(given):
+        many = int(rng.integers(1, 12))
+        for each in (theirs, ours):
+            each.add(given[at]) if many == 1 else each.extend(given[at : at + many])
+        at += many
+        if at > 20:
+            (one, about), (other, same) = (each.sample(return_info=True) for each in (theirs, ours))
+            assert equal(one, other)
+            assert torch.equal(torch.as_tensor(about["index"][0]), torch.as_tensor(same["index"][0]))
+            if sampler == "prioritized":
+                for each, info in ((theirs, about), (ours, same)):
+                    each.update_priority(
+                        info["index"], torch.rand(16, generator=torch.Generator().manual_seed(at)) + 0.1
+                    )
+    assert len(theirs) == len(ours) == min(size, len(given))
+    assert equal(theirs[:], ours[:])
+
+
+def test_added_steps_are_saved_and_loaded(tmp_path: Path) -> None:
+    given = steps(3)
+    one = ReplayBuffer(storage=StepStorage(60), collate_fn=as_they_are, batch_size=16)
+    one.extend(given[:70])
+    saved = one.state_dict()
+    one.dumps(tmp_path / "saved")
+    one.extend(given[70:90])
+    for how in ("state", "folder"):
+        other = ReplayBuffer(storage=StepStorage(60), collate_fn=as_they_are, batch_size=16)
+        other.load_state_dict(saved) if how == "state" else other.loads(tmp_path / "saved")
+        assert equal(other[:], given[torch.arange(60, 120).remainder(60) + torch.where(torch.arange(60) < 10, 60, 0)])
+        other.extend(given[70:90])
+        assert equal(other[:], one[:])
+    with pytest.raises(ArgumentError, match=r"expected the places \[30.*after the last step, got \[7\]"):
+        one[7] = given[7]
+    with pytest.raises(ArgumentError, match="expected steps with"):
+        one.extend(given[:3].exclude("log_prob"))
+    with pytest.raises(ArgumentError, match="got no"):
+        StepStorage(5).set(0, given[0].exclude("action"))
+    one.empty()
+    assert len(one) == 0
+    one.extend(given[:3].exclude("log_prob"))
+    assert equal(one[:], given[:3].exclude("log_prob"))
 
 
 def test_examples_of_the_module() -> None:
