@@ -81,7 +81,8 @@ def test_argoverse_2(e: int) -> None:
 def test_waymo(e: int) -> None:
     source = opened("waymo")
     with np.load(GOLDEN / f"waymo_{e}.npz") as theirs:
-        values, ids, sdc = theirs["values"], theirs["ids"].astype(str), int(theirs["sdc"])
+        values, ids = theirs["values"], theirs["ids"].astype(str)
+        sdc = int(theirs["sdc"])
         ego = values[values[:, 0] == sdc]
         frame_of = {int(step): t for t, step in enumerate(ego[:, 1])}  # step 3 of scene 1 has no ego
         assert len(frame_of) == len(theirs["times"]) - (e == 1)

@@ -107,7 +107,8 @@ def test_states_are_found_as_by_a_loop_over_fields(seed: int) -> None:
         track = bytearray(whole[: len(whole) - int(rng.integers(3)) * (rng.random() < 0.3)])
         if rng.random() < 0.5:
             track[int(rng.integers(len(track)))] = int(rng.integers(256))
-        data, places, head = np.frombuffer(bytes(track), np.uint8), np.full((9, FIELDS), -7), np.zeros(2, np.int64)
+        places, head = np.full((9, FIELDS), -7), np.zeros(2, np.int64)
+        data = np.frombuffer(bytes(track), np.uint8)
         found, expected = find_states(data, 0, len(track), places, head), states_of(bytes(track))
         if found >= 0 and expected is not None:
             assert found == len(expected[0])

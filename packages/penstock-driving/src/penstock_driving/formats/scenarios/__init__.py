@@ -7,6 +7,9 @@ A `ScenarioKind` turns a file into `Scenario`s; everything else is shared: `Scen
 from penstock_driving.formats.scenarios.format import Argoverse2Format, NuPlanFormat, Py123DFormat, WaymoFormat
 from penstock_driving.formats.scenarios.source import ScenarioSource
 
-ARGOVERSE2, WAYMO, NUPLAN, PY123D = Argoverse2Format(), WaymoFormat(), NuPlanFormat(), Py123DFormat()
+ARGOVERSE2 = Argoverse2Format()
+WAYMO = WaymoFormat()
+NUPLAN = NuPlanFormat()
+PY123D = Py123DFormat()
 
 __all__ = ["ARGOVERSE2", "NUPLAN", "PY123D", "WAYMO", "ScenarioSource"]

@@ -118,8 +118,10 @@ def _scenario(table: Any, unread: tuple[LeftOut, ...]) -> Scenario:
     agents["label_probabilities"] = one_hot(np.array([LABELS[name] for name in kinds])[kind[rows]])
     number = np.cumsum([name != EGO for name in ids])
     agents["track_id"] = number[track[rows]]
-    ego, yaw, known = np.zeros((steps, 3)), np.zeros(steps), np.zeros(steps, np.bool_)
-    ego[step[is_ego], :2], yaw[step[is_ego]], known[step[is_ego]] = place[is_ego], heading[is_ego], True
+    ego, yaw = np.zeros((steps, 3)), np.zeros(steps)
+    ego[step[is_ego], :2] = place[is_ego]
+    yaw[step[is_ego]] = heading[is_ego]
+    known = np.bincount(step[is_ego], minlength=steps) > 0
     times = start + (np.arange(steps) * (end - start) + (steps - 1) // 2) // max(steps - 1, 1)
     scored = np.unique(track[_column(table, "object_category") >= SCORED])
     entries = {"scenario_id": head["scenario_id"], "city": head["city"], "focal_track": head["focal_track_id"]}

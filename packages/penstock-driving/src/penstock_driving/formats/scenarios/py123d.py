@@ -33,7 +33,10 @@ from penstock_driving.formats.scenarios.scenario import (
 )
 from penstock_driving.geometry import rotation33_as_yaw
 
-SYNC, EGO, BOXES, LIGHTS = "sync", "ego_state_se3", "box_detections_se3", "traffic_light_detections"
+SYNC = "sync"
+EGO = "ego_state_se3"
+BOXES = "box_detections_se3"
+LIGHTS = "traffic_light_detections"
 STATES = (2, 1, 0, OFF, UNKNOWN)
 """Green, yellow, red, off, unknown: what a number of py123d means, as a number of `faces_of`."""
 LABELS = labels_of(
@@ -158,7 +161,8 @@ def _boxes(file: Path, sync: Any) -> tuple[AnyArray, IntArray, list[str]]:
     known = CLASSES.get(name, "")
     letters = [known[number] if number < len(known) else "?" for number in labels.astype(np.int64).tolist()]
     kept = np.array([letter != "E" for letter in letters], np.bool_)
-    boxes, owners, tokens = boxes[kept], owners[kept], [token for token, keep in zip(tokens, kept, strict=True) if keep]
+    boxes, owners = boxes[kept], owners[kept]
+    tokens = [token for token, keep in zip(tokens, kept, strict=True) if keep]
     ids, numbers = numbered(tokens)
     agents = np.zeros(len(boxes), AGENT_DTYPE)
     agents["centroid"], agents["extent"] = boxes[:, :2], boxes[:, 7:]

@@ -114,7 +114,8 @@ class SceneRows(ZarrRows):
     """One of the arrays: rows of scenes that are read, and kept, when they are asked for."""
 
     def __init__(self, offsets: IntArray, dtype: np.dtype[Any], of_scene: Callable[[int], AnyArray]) -> None:
-        self.offsets, self.dtype, self.shape = offsets, dtype, (int(offsets[-1]),)
+        self.dtype, self.shape = dtype, (int(offsets[-1]),)
+        self.offsets = offsets
         self._of_scene = of_scene
 
     @override
