@@ -147,7 +147,9 @@ class StepWriter:
         scalars = {field.dtype.type} if self._alone and not field.shape else set[type]()
         if scalars and field.align == "step":
             scalars |= _SCALARS.get(field.dtype.kind, set())
-        if self._lanes > 1 and field.shape:  # rows as single values, which NumPy copies faster to many places
+        if (
+            self._lanes > 1 and field.shape and field.row_bytes
+        ):  # rows as single values, which NumPy copies faster to many places
             void = np.dtype((np.void, field.row_bytes))
             rows = np.ndarray(len(rows), void, rows)
         shape = field.shape if self._alone else (self._lanes, *field.shape)
@@ -186,7 +188,7 @@ class StepWriter:
             elif type(value) not in scalars:
                 return False
             rows[self._place] = value if void is None else ndarray(self._lanes, void, value)
-            if path in ENDS and (b"\1" in value.tobytes() if type(value) is ndarray else value):
+            if path in ENDS and (value.tobytes().strip(b"\0") if type(value) is ndarray else value):
                 return False
         return True
 
