@@ -25,7 +25,7 @@ PACKAGES := $(wildcard packages/*)
 QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batches engine iterators order ranks ticket)
 
 # Tests of the core are those in folders with the names of its packages; the others in tests/ are of all distributions.
-CORE := $(wildcard $(patsubst src/penstock/%/,tests/%,$(wildcard src/penstock/*/))) tests/programs
+CORE := $(wildcard $(patsubst src/penstock/%/__init__.py,tests/%,$(wildcard src/penstock/*/__init__.py))) tests/programs
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 

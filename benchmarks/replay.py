@@ -4,7 +4,8 @@
 
 Transitions have 17 float32 of observation and of next observation, 6 of action, a reward and two ends. Frames are
 84 x 84 bytes; a sample of frames has a stack of 4 before the step and one after it. Batches have 256 samples,
-sequences have 16 steps. Every library gets the same episodes of 200 steps through the fastest call that it documents,
+sequences have 16 steps. Every library gets the same episodes of 200 steps through the fastest call that it documents
+(`step` and `step_many`: step by step, of 1 and of 8 environments),
 and runs in a process of its own. Speeds are in CPU seconds of the process, so that other work on the machine counts
 little; they do not count the stacking of frames for libraries that take stacks. A row is the best of three rounds;
 adding is measured once, with the memory that it takes from the system, which was used before. Memory is the growth of
@@ -25,8 +26,20 @@ from typing import Any
 import figures
 import numpy as np
 
-STEPS, WIDTH, ACTIONS, BATCH, SEQUENCE, STACK = 200, 17, 6, 256, 16, 4
-ROWS = ("add", "uniform", "uniform_many", "prioritized", "update", "sequences", "frames_add", "frames", "frames_mb")
+STEPS, WIDTH, ACTIONS, BATCH, SEQUENCE, STACK, LANES = 200, 17, 6, 256, 16, 4, 8
+ROWS = (
+    "add",
+    "step",
+    "step_many",
+    "uniform",
+    "uniform_many",
+    "prioritized",
+    "update",
+    "sequences",
+    "frames_add",
+    "frames",
+    "frames_mb",
+)
 MANY = 50  # entries of `uniform_many` for one of `uniform`; left out where filling takes minutes
 LIBRARIES = ("penstock", "cpprb", "stable_baselines3", "torchrl", "flashbax")
 Measured = dict[str, float]
@@ -43,6 +56,20 @@ def episode(seed: int) -> dict[str, np.ndarray]:
         "terminations": end,
         "truncations": np.zeros(STEPS, np.bool_),
     }
+
+
+def steps(n: int, alone: bool = False) -> Iterator[tuple[Any, ...]]:
+    """Endless steps of `n` environments with episodes of 200 steps, as a loop has them, or of one without an axis."""
+    rng = np.random.default_rng(0)
+    rows = rng.random((64, n, WIDTH), np.float32)
+    observations = [row[0] if alone else row for row in rows]
+    actions, rewards = rng.random((n, ACTIONS), np.float32), rng.random(n, np.float32)
+    goes_on, ends = np.zeros(n, np.bool_), np.ones(n, np.bool_)
+    for t in range(1 << 40):
+        step = actions, observations[(t + 1) % 64], rewards, goes_on, ends if t % STEPS == STEPS - 1 else goes_on
+        if alone:
+            step = actions[0], step[1], 0.5, False, t % STEPS == STEPS - 1
+        yield (observations[t % 64], *step)
 
 
 def frame_episode(seed: int) -> dict[str, np.ndarray]:
@@ -117,6 +144,11 @@ def penstock(entries: int, frames: int, seconds: float) -> Iterator[Measured]:
 
     replay, added = new(episode, entries)
     yield {"add": added, "uniform": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
+    one, many = steps(1, alone=True), steps(LANES)
+    replay = ps.Replay(None, entries)
+    yield {"step": rate(lambda: replay.add(*next(one)), 1, seconds)}
+    replay = ps.Replay(None, entries)
+    yield {"step_many": rate(lambda: replay.add(*next(many), autoreset="Disabled"), LANES, seconds)}
     replay, _ = new(episode, MANY * entries)
     yield {"uniform_many": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
     replay, _ = new(episode, entries, sampler=ps.replay.PrioritizedSampler())
@@ -150,6 +182,14 @@ def cpprb(entries: int, frames: int, seconds: float) -> Iterator[Measured]:
     buffer = ReplayBuffer(entries, {**flat, "next_obs": {"shape": WIDTH}})
     yield {"add": filled(adder(buffer), entries, episode)}
     yield {"uniform": rate(lambda: buffer.sample(BATCH), BATCH, seconds)}
+
+    def one(step: tuple[Any, ...]) -> None:
+        obs, act, following, rew, done, end = step
+        buffer.add(obs=obs, act=act, next_obs=following, rew=rew, done=done, end=end)
+
+    for row, n in (("step", 1), ("step_many", LANES)):
+        source = steps(n)
+        yield {row: rate(lambda source=source: one(next(source)), n, seconds)}
     buffer = ReplayBuffer(MANY * entries, {**flat, "next_obs": {"shape": WIDTH}})
     filled(adder(buffer), MANY * entries, episode)
     yield {"uniform_many": rate(lambda: buffer.sample(BATCH), BATCH, seconds)}
@@ -182,10 +222,20 @@ def stable_baselines3(entries: int, frames: int, seconds: float) -> Iterator[Mea
 
         return add
 
+    def one(buffer: Any, source: Iterator[tuple[Any, ...]], infos: list[dict[str, Any]]) -> Callable[[], None]:
+        def add() -> None:
+            obs, act, following, rew, done, _ = next(source)
+            buffer.add(obs, following, act, rew, done, infos)
+
+        return add
+
     state, action = Box(-1, 1, (WIDTH,), np.float32), Box(-1, 1, (ACTIONS,), np.float32)
     buffer = ReplayBuffer(entries, state, action, device="cpu")
     yield {"add": filled(adder(buffer), entries, episode)}
     yield {"uniform": rate(lambda: buffer.sample(BATCH), BATCH, seconds)}
+    for row, n in (("step", 1), ("step_many", LANES)):
+        buffer = ReplayBuffer(entries, state, action, device="cpu", n_envs=n)
+        yield {row: rate(one(buffer, steps(n), [{}] * n), n, seconds)}
     before = memory()
     buffer = ReplayBuffer(frames, Box(0, 255, (STACK, 84, 84), np.uint8), Discrete(2), device="cpu")
     added = filled(adder(buffer, stack=True), frames, frame_episode)

@@ -14,8 +14,6 @@ from penstock.core.spaces import Box
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format, named
 from penstock.replay.journal import JournalEntry, ReplayJournal
-from penstock_imitation.formats.native.atari import AtariKind
-from penstock_live.journal import Arrival, Journal, Move
 from tests.cli.conftest import Call
 
 
@@ -133,25 +131,6 @@ def test_the_format_can_be_named(call: Call, recording: Path) -> None:
     assert "is sound" not in answer.out
 
 
-ATARI = Path(__file__).parents[1] / "golden" / "ilr" / "native" / "atari" / "pong_synth.npz"
-
-
-def test_demonstrations_are_opened_once_with_the_options(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[object] = []
-    inner = AtariKind.open
-
-    def counted(self: AtariKind, path: Path, **options: object) -> object:
-        opened.append(options)
-        return inner(self, path, **options)
-
-    monkeypatch.setattr(AtariKind, "open", counted)
-    assert call("check", ATARI, "--open", "frames=newest").code == 0
-    assert opened == [{"frames": "newest"}]
-    answer = call("check", ATARI, "--open", "frame=newest")
-    assert answer.code == 2
-    assert "'frames'" in answer.err
-
-
 def test_a_check_of_a_kinds_own_takes_the_options(call: Call, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), actions=np.zeros(4), dones=np.arange(4) == 3)
     names = 'names={"observations": "x"}'
@@ -186,16 +165,15 @@ def test_what_repair_cannot_mend_is_an_exit_code(call: Call, recording: Path, tm
     assert "unreadable" in answer.out
 
 
-@pytest.mark.parametrize("kind", ["live", "replay"])
-def test_journals_are_repaired(call: Call, kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    if kind == "live":
-        with Journal(path) as journal:
-            journal.write([Move(0, 0, Arrival("a.gz", "a.gz", 1))])
-    else:
-        replay = ReplayJournal(path)
-        replay.write(JournalEntry.arrival(0, 3))
-        replay.close()
+def test_a_journal_of_a_replay_is_repaired(call: Call, tmp_path: Path) -> None:
+    replay = ReplayJournal(tmp_path / "journal")
+    replay.write(JournalEntry.arrival(0, 3))
+    replay.close()
+    check_repair(call, tmp_path / "journal")
+
+
+def check_repair(call: Call, path: Path) -> None:
+    """Half an entry behind those of a journal is cut off, and taken back."""
     whole = path.read_bytes()
     assert call("repair", path, "--in-place", "--json").json["repairs"] == []
     path.write_bytes(whole + b'{"at": 5')

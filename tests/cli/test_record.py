@@ -89,47 +89,18 @@ def test_nothing_is_overwritten(call: Call, recording: Path) -> None:
     assert answer.err.startswith("FileExistsError: ")
 
 
-@pytest.mark.parametrize(("seed", "n_envs"), [(0, 1), (1, 2)])
-def test_a_task_of_a_benchmark(call: Call, tmp_path: Path, seed: int, n_envs: int) -> None:
-    out, writer = tmp_path / "data", ("--format", "webdataset", "--option", "layout=seed")
-    set_to = ("--set", "env_cfg.toy_frame_stack=3")
-    told = call(
-        "record",
-        "toy/reach",
-        "-n",
-        2,
-        "-o",
-        out,
-        "--random",
-        "--seed",
-        seed,
-        "--n-envs",
-        n_envs,
-        *writer,
-        *set_to,
-        "--json",
-    )
-    assert told.json["episodes"] >= 2
-    with penstock.open(out) as data:
-        assert data.metadata["color_space"] == "RGB"
-        assert data.metadata["env_cfg"]["toy_frame_stack"] == 3
-        assert data.spec["observations"].shape == (9, 32, 32)
-        assert len(data) >= 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("toy/nothing",), "unknown task 'nothing'"),
-        (("toi/reach",), "did you mean 'toy'?; benchmarks are"),
-        (("toy/reach", "--set", "env_cfg.nothing=1"), "unknown key"),
         (("CartPole-v1", "--set", "env_cfg.toy_frame_stack=1"), "expected a benchmark"),
         (("--benchmark", "toy"), "--benchmark and --task"),
         (("CartPole-v1", "--random", "--policy", "a:b"), "expected one policy"),
         (("CartPole-v1", "--option", "colour=1"), "expected options of columns"),
     ],
 )
-def test_benchmarks_refuse(call: Call, tmp_path: Path, arguments: tuple[object, ...], complaint: str) -> None:
+def test_what_does_not_fit_is_refused(
+    call: Call, tmp_path: Path, arguments: tuple[object, ...], complaint: str
+) -> None:
     answer = call("record", *arguments, "-o", tmp_path / "data")
     assert (answer.code, complaint in " ".join(answer.err.replace("│", " ").split())) == (2, True), answer.err
     assert not (tmp_path / "data").exists()
@@ -143,7 +114,7 @@ def test_benchmarks_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_in_parts_and_as_an_array_job(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    how = ("record", "toy/reach", "-n", 7, "--seed", 4, "--infos", "--set", "env_cfg.toy_frame_stack=2")
+    how = ("record", "CartPole-v1", "-n", 7, "--seed", 4, "--infos")
     alone = call(*how, "-o", tmp_path / "alone", "--json").json
     parts = ("--job-episodes", 3, "--n-envs", 2)
     told = call(*how, "-o", tmp_path / "parts", *parts, "--runner", "threads", "--json").json

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def test_kernels_of_each_package_are_collected() -> None:
 def test_every_folder_of_kernels_is_collected() -> None:
     roots = [Path(penstock.__file__).parents[1], *Path(penstock.__file__).parents[2].glob("packages/*/src")]
     folders = {".".join(each.relative_to(root).parts) for root in roots for each in root.rglob("kernels")}
-    assert folders == set(warmup.packages())
+    assert {each for each in folders if find_spec(each.partition(".")[0]) is not None} == set(warmup.packages())
 
 
 def test_types_have_as_many_arguments_as_their_kernel() -> None:

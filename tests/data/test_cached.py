@@ -17,11 +17,6 @@ from penstock.core.spec import Field, Spec
 from penstock.data.cached import CachedSource
 from penstock.errors import SpecError
 from penstock.formats.memory import MemorySource
-from tests.cli.conftest import Call, call
-
-__all__ = ["call"]
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "ilr" / "native" / "minecraft" / "MineRLNavigateVectorObf-v0"
 
 
 class CountingSource(MemorySource):
@@ -114,16 +109,3 @@ def test_columns_that_cannot_be_cached() -> None:
         dataset().cached("note")
     empty = penstock.from_arrays({"rewards": np.zeros(0)}, lengths=[])
     assert CachedSource(empty.source, "rewards").fill() == 0
-
-
-def test_the_command_fills_the_cache(call: Call, own_cache: Path) -> None:
-    answer = call("cache", GOLDEN, "--json")
-    assert answer.json["columns"] == {"observations/pov": 15 * 3 * 64 * 64}
-    stores = sorted(own_cache.glob("derived/*/store"))
-    assert len(stores) == 1
-    assert "observations/pov: 184.3 kB" in call("cache", GOLDEN, "--column", "observations/pov").out
-    assert "no column has pictures" in call("cache", GOLDEN, "--open", "video=false").out
-    data = penstock.open(GOLDEN)
-    for episode, other in zip(data.cached(), data, strict=True):
-        np.testing.assert_array_equal(episode.observations["pov"], other.observations["pov"])
-    assert sorted(own_cache.glob("derived/*/store")) == stores

@@ -14,6 +14,7 @@ import penstock
 from penstock.errors import ArgumentError, PenstockError, PlanError, SpecError, UnknownFormatError, closest, suggestion
 from penstock.formats.base.format import available
 from penstock.plan.pack import Pack
+from tests.packages import of_installed
 
 SOURCES = sorted(Path(penstock.__file__).parent.rglob("*.py"))
 
@@ -123,7 +124,7 @@ def test_unknown_options_of_formats_are_named_with_those_that_there_are(tmp_path
         penstock.open(path, episode=1)
 
 
-@pytest.mark.parametrize("name", ["columns", "demos", "lc0", "webdataset"])
+@pytest.mark.parametrize("name", of_installed(["columns", "demos", "lc0", "webdataset"]))
 def test_every_format_refuses_unknown_options_in_the_same_words(name: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", observations=np.zeros((3, 2)), actions=np.zeros(2), dones=np.ones(2, bool))
     with pytest.raises(ArgumentError, match=r"^the (format|kind) '\w+' has no option 'speeed'; "):

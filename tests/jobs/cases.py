@@ -35,7 +35,7 @@ from tests.packages import modules_of_packages
 
 RANGE_BYTES = 400_000
 CAMERAS = ["front", "wrist", "hand"]
-ROLLOUT = RolloutSpec("toy/reach", seed=5, n_envs=2)
+ROLLOUT = RolloutSpec("CartPole-v1", seed=5, n_envs=2)
 
 
 @dataclass(frozen=True)

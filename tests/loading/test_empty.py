@@ -155,13 +155,6 @@ def test_commands_over_no_episodes_do_not_succeed(tmp_path: Path) -> None:
     assert run(app, ["convert", str(tmp_path / "empty"), str(tmp_path / "again"), "--allow-empty"]).exit_code == 0
 
 
-def test_data_of_another_format_are_named(tmp_path: Path) -> None:
-    penstock.convert(data(), tmp_path / "store")
-    result = CliRunner().invoke(app, ["info", str(tmp_path / "store"), "--from", "lc0"])
-    assert result.exit_code == 1
-    assert "has no episodes as 'lc0'; it looks like 'columns': leave out --from" in " ".join(result.stderr.split())
-
-
 def test_ragged_episodes_without_values_are_samples() -> None:
     rows = Ragged.from_rows([np.zeros(0, np.int64)] * 3)
     assert len(list(from_arrays({"tokens": rows}, lengths=[3]).steps().loader(2))) == 2

@@ -128,8 +128,9 @@ class Answer:
         reply(self.handler, answer.status, answer.body, answer.headers)
 
     def answer(self, method: str, parts: list[str]) -> Reply:
-        if (method, *parts) == ("POST", "api", "repos", "create"):
-            return self.create(json.loads(self.body))
+        if parts[:2] in (["api", "validate-yaml"], ["api", "repos"]):
+            asked = json.loads(self.body)
+            return self.create(asked) if parts[1] == "repos" else json_reply({"errors": [], "warnings": []})
         if parts[-4:] == ["info", "lfs", "objects", "batch"]:
             return self.batch(json.loads(self.body))
         name, action = self.named(parts[1:] if parts[0] == "api" else parts)

@@ -28,6 +28,7 @@ from penstock.locations.mirror import MIRRORS, mirror
 from tests.fuzz.targets import Target, targets, the_one
 from tests.locations.s3 import Bucket
 from tests.locations.server import Site, serving
+from tests.packages import of_installed
 
 DATASETS = [target for target in targets().values() if target.format in available()]
 
@@ -56,13 +57,15 @@ def test_values_are_the_same(target: Target, tmp_path: Path) -> None:
         assert site.gets() or isinstance(found, type)
 
 
-OPENED = [
-    *("columns/ragged", "columns/ragged34", "minari/0.5.4 hdf5-nested-v0", "minari/0.5.4 arrow-nested-v0"),
-    *("minari/0.5.4 parquet-nested-v0", "webdataset/npy", "webdataset/seed", "webdataset/nometa.tgz"),
-    *("tables/parquet", "tables/arrow", "tables/json lines", "zarr/folder", "zarr/zip", "lerobot/new"),
-    *("lerobot/images", "lerobot/video", "rlds/tfrecord", "rlds/array_record", "l5kit/zarr", "l5kit/npy"),
-    *("l5kit/zip", "lc0/tar", "lc0/folder", "demos/robomimic", "demos/d4rl", "demos/aloha", "native/atari"),
-]
+OPENED = of_installed(
+    [
+        *("columns/ragged", "columns/ragged34", "minari/0.5.4 hdf5-nested-v0", "minari/0.5.4 arrow-nested-v0"),
+        *("minari/0.5.4 parquet-nested-v0", "webdataset/npy", "webdataset/seed", "webdataset/nometa.tgz"),
+        *("tables/parquet", "tables/arrow", "tables/json lines", "zarr/folder", "zarr/zip", "lerobot/new"),
+        *("lerobot/images", "lerobot/video", "rlds/tfrecord", "rlds/array_record", "l5kit/zarr", "l5kit/npy"),
+        *("l5kit/zip", "lc0/tar", "lc0/folder", "demos/robomimic", "demos/d4rl", "demos/aloha", "native/atari"),
+    ]
+)
 """One or more layouts of each format."""
 
 

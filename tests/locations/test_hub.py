@@ -62,16 +62,19 @@ def test_a_branch_that_moves_does_not_change_what_is_open(hub: Hub, toy: Any, fi
     [
         (
             Reply(404, b"{}", {"X-Error-Code": "RepoNotFound"}),
-            "nothing at hf://datasets/me/toy; if it is private, log in",
+            "nothing at hf://datasets/me/toy@main; if it is private, log in",
         ),
-        (Reply(404, b"{}", {"X-Error-Code": "RevisionNotFound"}), "nothing at hf://datasets/me/toy: no such revision"),
+        (
+            Reply(404, b"{}", {"X-Error-Code": "RevisionNotFound"}),
+            "nothing at hf://datasets/me/toy@main: no such revision",
+        ),
         (
             Reply(401, b"{}", {"X-Error-Code": "GatedRepo"}),
             "is gated: ask for access at http.*/datasets/me/toy, then log in",
         ),
         (Reply(403, b"{}"), "refuses access .*hf auth login"),
         (Reply(418, b"{}"), "could not be read or written"),
-        (Reply(200, b'{"id": "me/toy"}'), "expected a commit of hf://datasets/me/toy, got 'None'"),
+        (Reply(200, b'{"id": "me/toy"}'), "expected a commit of hf://datasets/me/toy@main, got 'None'"),
         (Reply(200, b"{}"), "could not be read or written"),
         (Reply(200, b"not JSON"), "could not be read or written"),
     ],
@@ -80,7 +83,7 @@ def test_refusals_say_what_to_do(hub: Hub, files: dict[str, bytes], reply: Reply
     hub.add("me/toy", files)
     hub.fault = lambda method, path: reply
     with pytest.raises((RemoteError, FileNotFoundError), match=said) as caught:
-        penstock.open("hf://datasets/me/toy")
+        penstock.open("hf://datasets/me/toy@main")
     assert TOKEN not in str(caught.value)
     assert len(hub.seen) == 1
 
@@ -120,7 +123,7 @@ def test_a_signed_url_that_ended_is_made_anew(hub: Hub, files: dict[str, bytes])
     hub.store.fault = ended
     assert store.read("a.bin", [(256, 300)]) == [content[256:300]]
     hub.store.fault = lambda request: 403
-    with pytest.raises(RemoteError, match="refuses access"):
+    with pytest.raises(RemoteError, match=r"refuses access .*hf auth login"):
         store.read("a.bin", [(256, 300)])
 
 
@@ -256,7 +259,8 @@ def test_paths_ask_no_hub(hub: Hub, here: Elsewhere, name: str) -> None:
     Path("runs").mkdir()
     with pytest.raises(FileNotFoundError, match="nothing at"):
         penstock.open(name)
-    with pytest.raises(FileNotFoundError, match="nothing at"):
+    said = rf"nothing at lerobot/toy in {Path.cwd()}; public datasets have names, OWNER/NAME on Hugging Face"
+    with pytest.raises(FileNotFoundError, match=said):
         penstock.open(Path("lerobot/toy"))
     assert not hub.seen
 

@@ -165,9 +165,9 @@ def test_an_unfinished_upload_of_other_data_is_replaced_when_asked(
     hub.add("me/toy", {MARKER: b'{"0.npy": 3, "old.npy": 3}', "0.npy": b"old", "old.npy": b"old"})
     with pytest.raises(StateError, match="got one of other files; delete its objects"), uploading(Url(TOY)) as path:
         fill(path, 2)
-    with uploading(Url(TOY), overwrite=True):
-        pass
-    assert hub.repositories["me/toy"].files.keys() == {".gitattributes", "0.npy", "1.npy"}
+    with uploading(Url(TOY), overwrite=True) as path:
+        (path / "README.md").write_text("# A dataset with a card of its own")
+    assert hub.repositories["me/toy"].files.keys() == {".gitattributes", "0.npy", "1.npy", "README.md"}
 
 
 def test_a_branch_that_moves_meanwhile_is_looked_at_again(hub: Hub, clock: Clock) -> None:

@@ -26,6 +26,7 @@ from penstock.locations.fetching import GAPS, SOON, blocks_of
 from penstock.locations.mirror import MIRRORS
 from tests.fuzz.targets import targets, the_one
 from tests.locations.server import Request, Site, serving
+from tests.packages import of_installed
 
 ROW = 9000
 
@@ -68,11 +69,13 @@ def test_a_few_episodes_fetch_no_more_than_their_blocks(tmp_path: Path) -> None:
         assert fetched(site) <= (1 + GAPS) * BLOCK * (len(blocks_of(first, first + ROW, 1 << 40)) + 2)
 
 
-NAMED = [
-    *("columns/ragged", "webdataset/npy", "minari/0.5.4 hdf5-nested-v0", "minari/0.5.4 arrow-nested-v0"),
-    *("minari/0.5.4 parquet-nested-v0", "tables/parquet", "tables/arrow", "lerobot/new", "lerobot/images"),
-    *("lerobot/video", "zarr/folder", "zarr/zip", "demos/robomimic", "demos/d4rl", "l5kit/zarr"),
-]
+NAMED = of_installed(
+    [
+        *("columns/ragged", "webdataset/npy", "minari/0.5.4 hdf5-nested-v0", "minari/0.5.4 arrow-nested-v0"),
+        *("minari/0.5.4 parquet-nested-v0", "tables/parquet", "tables/arrow", "lerobot/new", "lerobot/images"),
+        *("lerobot/video", "zarr/folder", "zarr/zip", "demos/robomimic", "demos/d4rl", "l5kit/zarr"),
+    ]
+)
 IN_MEMORY = {
     "demos/robomimic": {"terminations", "truncations", "dones"},
     "demos/d4rl": {"terminations", "truncations"},

@@ -11,8 +11,9 @@ import penstock
 from penstock.core.arrays import IntArray
 from penstock.kernels.replay import EPISODE
 from penstock.replay.completions import ONE_EACH
+from penstock.replay.folder import live_range
 from penstock.replay.samples import AnchorRule, SampleLayout
-from penstock.replay.segments import SegmentStore, live_range
+from penstock.replay.segments import SegmentStore
 from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of, take
 
 

@@ -100,9 +100,13 @@ class Why:
 
 def why(samples: PlannedSamples, ticket: Ticket, skips: Skips, column: str | None = None) -> Why:
     """Return the rows of a batch."""
+    return why_at(samples, ticket, _positions(ticket, skips), skips, column)
+
+
+def why_at(samples: PlannedSamples, ticket: Ticket, positions: Int, skips: Skips, column: str | None) -> Why:
+    """Return the rows of samples at positions."""
     number = view_of(samples, column)
     view = samples.plan.views[number]
-    positions = _positions(ticket, skips)
     lines = planned_rows(samples, samples.resolve(positions)[number], number)
     sample = lines.pop("sample")
     del lines["place"]

@@ -48,6 +48,8 @@ class HttpStore(ObjectStore):
     """Objects below a URL of a web server."""
 
     verifies = True
+    advice = "give credentials with the option headers"
+    """What a refused caller can do."""
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, timeout: float = 30.0) -> None:
         super().__init__(shown(url))
@@ -190,16 +192,16 @@ class HttpStore(ObjectStore):
                 if urlsplit(url).scheme not in ("http", "https"):
                     break
                 continue
-            return answer if answer.status in passed else _checked(answer, place)
+            return answer if answer.status in passed else _checked(answer, place, self.advice)
         raise RemoteError(f"{place} leads from one place to the next; expected at most {REDIRECTS} redirects")
 
 
-def _checked(answer: _Answer, place: str) -> _Answer:
+def _checked(answer: _Answer, place: str, advice: str) -> _Answer:
     status = answer.status
     if status in (404, 410):
         raise FileNotFoundError(f"nothing at {place}")
     if status in (401, 403):
-        raise RemoteError(f"{place} refuses access (status {status}); give credentials with the option headers")
+        raise RemoteError(f"{place} refuses access (status {status}); {advice}")
     if status in PASSING:
         raise TransientError(f"{place} answers with status {status}", seconds_of(answer.headers.get("retry-after", "")))
     if status >= 300:

@@ -94,6 +94,10 @@ class HubStore(FsspecStore):
         _, place = self._place("")
         return f"hf://{place}"
 
+    @property
+    def _endpoint(self) -> str:
+        return str(self._options.get("endpoint") or self._constants.ENDPOINT)
+
     def api(self) -> Any:
         """The client of the Hub, with the endpoint and the token of this store."""
         system, _ = self._system()
@@ -173,6 +177,7 @@ class HubStore(FsspecStore):
                 found = self.client.get_hf_file_metadata(url, token=system.token, timeout=self._timeout)
             store = self._http(str(found.location), system)
             store.url = joined(self.url, name)
+            store.advice = LOGIN
             if len(self._located) >= _OBJECTS:
                 self._located.clear()
             self._located[name] = time.monotonic() + _LOCATED, store
@@ -205,7 +210,7 @@ class HubStore(FsspecStore):
     def _known(self, error: Exception, place: str) -> Exception | None:
         """The error to raise for one that the client has a class for."""
         errors = self._errors
-        page = f"{self.api().endpoint}/datasets/{(parsed(super()._place('')[1]) or ('',))[0]}"
+        page = f"{self._endpoint}/{'/'.join(self._url.removeprefix('hf://').split('/')[:3]).partition('@')[0]}"
         known: list[tuple[Any, Exception]] = [
             (errors.OfflineModeIsEnabled, NotAskedError(f"{place} is not on this machine, and {_OFFLINE}")),
             (errors.GatedRepoError, RemoteError(f"{place} is gated: ask for access at {page}, then {LOGIN}")),
@@ -228,7 +233,7 @@ class HubStore(FsspecStore):
         if status in (401, 403):
             return RemoteError(f"{place} refuses access ({text}); {LOGIN}")
         if at_once and not _UNREACHED.isdisjoint(kind.__name__ for kind in type(error).__mro__):
-            return NotAskedError(f"{place} is not asked: no connection to {self.api().endpoint} ({text})")
+            return NotAskedError(f"{place} is not asked: no connection to {self._endpoint} ({text})")
         if status or isinstance(error, _MISREAD):
             return RemoteError(f"{place} could not be read or written ({text})")
         return TransientError(f"{place} could not be read or written ({text})")
@@ -293,6 +298,8 @@ def downloaded(url: str, *, whole: bool = True) -> Path | None:
     if (parts := parsed(url.removeprefix("hf://"))) is None:
         return None
     repository, revision, inside = parts
+    if ".." in inside.split("/"):
+        return None
     for cache in (download_cache(), lerobot_home() / "hub"):
         folder = cache / f"datasets--{repository.replace('/', '--')}"
         try:

@@ -51,6 +51,7 @@ class HubUpload:
             raise DataError(f"expected a branch to write to, got the commit {self._revision} of {url}")
         self._marker = self._in_repository(MARKER)
         self._besides: dict[str, Path] = {}
+        self._own = frozenset(() if self._inside else _OWN)
 
     def _in_repository(self, name: str) -> str:
         return f"{self._inside}/{name}".strip("/")
@@ -80,6 +81,7 @@ class HubUpload:
         """Upload a file or folder; return the commit."""
         names = {"": path} if path.is_file() else files_below(path)
         files = {self._in_repository(name): place for name, place in names.items()}
+        self._own -= files.keys()
         return self._retry(lambda: self._attempt(files, overwrite=overwrite))
 
     def _attempt(self, files: Mapping[str, Path], *, overwrite: bool) -> str:
@@ -134,7 +136,7 @@ class HubUpload:
         except FileNotFoundError:  # no folder, but it may be a file
             with self._hub.translated(""):
                 entries = api.get_paths_info(self._repository, [inside], **at)
-        others = {*self._besides, *(() if inside else _OWN)}
+        others = self._own.union(self._besides)
         return {entry.path: entry for entry in entries if hasattr(entry, "blob_id") and entry.path not in others}
 
     def _to_remove(

@@ -17,16 +17,16 @@ from penstock.data.loadable import Loadable
 from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.flow.metrics import Metrics
+from penstock.loading.skips import Skips
 from penstock.loading.ticket import Batch, Ticket
-from penstock.loading.why import Why
+from penstock.loading.why import Why, why
 from penstock.plan.schedule import Schedule
 from penstock.replay.draw import REMEMBERED, Draw
+from penstock.replay.offline import OfflineRows, OfflineSamples, checked_share
 from penstock.replay.prioritized import PrioritizedSampler
 from penstock.replay.samplers import ReplaySampler
 from penstock.replay.saved import packed, unpacked
 from penstock.replay.why import with_offline
-
-SOURCE = "source"
 
 
 class DrawSource(Protocol):
@@ -40,6 +40,11 @@ class DrawSource(Protocol):
     @property
     def sampler(self) -> ReplaySampler:
         """How samples are drawn."""
+        ...
+
+    @property
+    def offline(self) -> OfflineSamples | None:
+        """Dataset whose samples the replay draws too."""
         ...
 
     def draw(self, n: int | None = None, *, max_tokens: int | None = None) -> tuple[Draw, Batch]:
@@ -139,15 +144,14 @@ class ReplayBatches(Loadable):
             raise PlanError(f"expected a batch of at least 1 sample, got {batch_size}")
         if offline is not None and len(offline) == 0:
             raise PlanError(f"expected an offline dataset with samples, got an empty one: {offline.plan.why_empty()}")
+        if offline is not None and replay.offline is not None:
+            raise PlanError("expected one offline dataset, got one here and one of the replay")
         self.replay = replay
         self.batch_size = batch_size
         self.max_tokens = max_tokens
-        self.offline = None if offline is None else planned_samples(offline)
-        online = Fraction(1) if offline is None else Fraction(str(share))
-        if not 0 <= online <= 1:
-            raise PlanError(f"expected a share of the replay within 0 to 1, got {share}")
+        self.offline = None if offline is None else OfflineRows(planned_samples(offline))
+        online = Fraction(1) if offline is None else checked_share(share)
         self._schedule = Schedule.of([online, 1 - online])
-        self._rows: dict[str, dict[str, tuple[np.dtype[Any], tuple[int, ...]]]] = {}  # of outputs, of both origins
         self._index = self._position = 0  # of the next batch: its number, and the samples before it
         self._taken: deque[_Taken] = deque()
         self._again: deque[_Taken] = deque()  # batches of a loaded state that come first
@@ -157,7 +161,7 @@ class ReplayBatches(Loadable):
     @property
     def fingerprint(self) -> str:
         """Digest of the arguments of the replay, the batch size and the offline dataset."""
-        offline = None if self.offline is None else self.offline.fingerprint
+        offline = None if self.offline is None else self.offline.samples.fingerprint
         size = self.batch_size if self.max_tokens is None else f"{self.max_tokens} tokens"
         return f"{self.replay.fingerprint} {size} {offline} {self._schedule.shares}"
 
@@ -230,7 +234,9 @@ class ReplayBatches(Loadable):
             return online
         _, other = self._counts(position)
         first = int(self._schedule.counts(position)[1])
-        return with_offline(online, self.offline, first, other, column, float(self._schedule.shares[0]))
+        samples = self.offline.samples
+        lines = why(samples, Ticket(first, other, samples.plan.fingerprint[:8]), Skips(), column)
+        return with_offline(online, lines, float(self._schedule.shares[0]))
 
     def metrics(self) -> dict[str, Any]:
         """Return counts of batches and samples: see `penstock.flow.metrics.Metrics.snapshot`."""
@@ -284,37 +290,11 @@ class ReplayBatches(Loadable):
         return int(counts[0]), int(counts[1])
 
     def _with_offline(self, online: Batch | None, position: int) -> dict[str, Array]:
-        own, other = self._counts(position)
+        own = None if online is None else online.flat
+        if self.offline is None:
+            return {} if own is None else dict(own)
+        _, other = self._counts(position)
         first = int(self._schedule.counts(position)[1])
-        parts: dict[str, dict[str, Array]] = {} if online is None else {"replay": dict(online.flat)}
-        if other and self.offline is not None:
-            offline = dict(self.offline.at(np.arange(first, first + other)).flat)
-            if isinstance(self.replay.sampler, PrioritizedSampler):
-                offline["weights"] = np.ones(other, np.float32)
-            parts["dataset"] = offline
-        self._require_same(parts)
-        label = np.repeat(np.arange(2, dtype=np.int32), [own, other])
-        first, *rest = parts.values()
-        if not rest:
-            return {**first, SOURCE: label}
-        rows = {name: np.concatenate([np.asarray(part[name]) for part in parts.values()]) for name in first}
-        return {**rows, SOURCE: label}
-
-    def _require_same(self, parts: Mapping[str, Mapping[str, Array]]) -> None:
-        """Refuse outputs that differ between the replay and the dataset, also if no batch has rows of both."""
-        for origin, arrays in parts.items():
-            self._rows[origin] = {name: (array.dtype, array.shape[1:]) for name, array in arrays.items()}
-        if len(self._rows) < 2:
-            return
-        own, other = self._rows["replay"], self._rows["dataset"]
-        if own.keys() != other.keys():
-            raise PlanError(
-                f"expected the outputs {sorted(own)} of the replay in the offline dataset, got {sorted(other)}; "
-                "select_columns() or map() the dataset to the same outputs"
-            )
-        for name, (dtype, shape) in own.items():
-            if other[name] != (dtype, shape):
-                raise PlanError(
-                    f"expected {dtype} rows of shape {shape} for {name!r} in the offline dataset, as in the replay, "
-                    f"got {other[name][0]} rows of shape {other[name][1]}; map() the dataset to it"
-                )
+        weighted = isinstance(self.replay.sampler, PrioritizedSampler)
+        constant = {"weights": np.ones(1, np.float32)} if weighted else {}
+        return self.offline.joined(own, np.arange(first, first + other), constant)

@@ -15,6 +15,7 @@ from penstock.kernels.replay import EPISODE, START
 from penstock.plan.transform import SampleTransform
 from penstock.replay.completions import Completions
 from penstock.replay.journal import FLAGS, StepChange
+from penstock.replay.offline import OfflineDrawing, OfflineSamples
 from penstock.replay.reader import SampleReader
 from penstock.replay.samplers import Drawing, ReplaySampler
 from penstock.replay.samples import AnchorRule, ReplaySamples, SampleLayout, SampleOutput
@@ -37,11 +38,15 @@ class ReplayContents:
         key: np.uint64,
         capacity: int,
         share: EpisodeShare,
+        offline: OfflineSamples | None,
     ) -> None:
         self.samples = samples
         self.sampler = sampler
         self.capacity = capacity
         self.share = share
+        self.offline = offline
+        # Most tokens of a completion, None for other samples.
+        self.longest = min(samples.max_length, capacity) if isinstance(samples, Completions) else None
         self._key = key
         self.streams: dict[int, StepStream] = {}
         self.stepped = False  # whether steps of open episodes came, in an order that no folder has
@@ -55,7 +60,7 @@ class ReplayContents:
         drawing = self.sampler.start(self._key)
         if isinstance(self.sampler, StratifiedSampler):
             drawing.labels_of = partial(self._labels, self.sampler.by)
-        return drawing
+        return drawing if self.offline is None else OfflineDrawing(drawing, self.sampler, self.offline)
 
     def _labels(self, by: str, anchors: IntArray) -> IntArray:
         """Strata of anchors: numbers of their episodes, or values of a column."""
@@ -85,11 +90,6 @@ class ReplayContents:
         """Number of all episodes that arrived."""
         return 0 if self.store is None else self.store.arrived
 
-    @property
-    def longest(self) -> int | None:
-        """Most tokens of a completion, None for other samples."""
-        return min(self.samples.max_length, self.capacity) if isinstance(self.samples, Completions) else None
-
     def restart(self) -> None:
         """Begin a new drawing, for a store that is filled again."""
         self.drawing = self._new_drawing()
@@ -107,18 +107,25 @@ class ReplayContents:
         return self._use(spec, self._layout_of(spec), 0, 0, 0) if self.store is None else self.store
 
     def add(self, episode: Episode) -> int:
-        """Take an episode in, or count it if it belongs to another learner."""
+        """Take an episode in after checks, or count it if it belongs to another learner."""
+        self.check(self.prepare(episode.spec), episode)
+        return self.take(episode)
+
+    def take(self, episode: Episode) -> int:
+        """Take in an episode that `check` has accepted."""
         store = self.prepare(episode.spec)
         number = store.arrived
         if number in self.own or not self.share.has(number):
             self.own.discard(number)
             store.pass_over()
             return number
-        self.check(store, episode)
+        if self.longest is None:
+            store.add(episode)
+            return number
         _, before = store.anchors
         store.add(episode)
         _, hi = store.anchors
-        if hi > before and isinstance(self.samples, Completions):
+        if hi > before:
             self.arrive()
             self.drawing.observe(hi - 1, episode)
         return number
@@ -171,6 +178,8 @@ class ReplayContents:
     def set_priorities(self, anchors: IntArray, priorities: Float32Array) -> int:
         """Set priorities of the samples that are here. Return how many are not."""
         here = anchors >= self.anchors[0]
+        if self.offline is not None:
+            here |= (anchors < 0) & (anchors >= -len(self.offline.rows.samples))
         gone = int(len(anchors) - here.sum())
         if gone:
             anchors, priorities = anchors[here], priorities[here]

@@ -28,6 +28,12 @@ class Draw:
     total: float = 0.0
     priorities: Float32Array | None = None
 
+    def first(self, count: int) -> Draw:
+        """Return the draw of the first samples."""
+        columns = (self.weights, self.masses, self.priorities)
+        weights, masses, priorities = (None if each is None else each[:count] for each in columns)
+        return Draw(self.number, self.anchors[:count], weights, self.extent, masses, self.total, priorities)
+
     def to_state(self) -> dict[str, Any]:
         """Return plain values and arrays."""
         return {

@@ -23,7 +23,13 @@ from penstock.formats.columns.source import EpisodeTail
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.kernels.replay import EPISODE
 from penstock.replay.contents import ReplayContents
-from penstock.replay.segments import SegmentStore, live_range
+from penstock.replay.segments import SegmentStore
+
+
+def live_range(lengths: IntArray, capacity: int) -> int:
+    """Return the number of the oldest episode that has a sample in memory after so many whole episodes."""
+    ends = np.cumsum(lengths)
+    return int(np.searchsorted(ends, max(0, int(ends[-1]) - capacity), side="right")) if len(ends) else 0
 
 
 class ReplayFolder:

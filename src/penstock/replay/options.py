@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from types import UnionType
 
+from penstock.data.map_dataset import MapDataset
 from penstock.errors import ArgumentError, PlanError
 from penstock.plan.transform import SampleTransform
 from penstock.replay.completions import Completions
 from penstock.replay.group_sampler import GroupSampler
+from penstock.replay.offline import OfflineSamples
 from penstock.replay.ratio import SampleRatio
 from penstock.replay.samplers import ReplaySampler
 from penstock.replay.samples import ReplaySamples
@@ -31,12 +34,14 @@ class ReplayOptions:
     seed: int
     share: EpisodeShare
     keep_steps: int | None
+    offline: OfflineSamples | None = None
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 hex digest of the arguments that decide the draws. It does not cover the data, which grow."""
         parts = (self.capacity, self.samples, self.sampler, self.seed)
         parts = parts if self.share.count == 1 else (*parts, self.share)
+        parts = parts if self.offline is None else (*parts, self.offline.fingerprint)
         return hashlib.sha256(f"replay {VERSION} {parts!r}".encode()).hexdigest()
 
     @classmethod
@@ -51,6 +56,8 @@ class ReplayOptions:
         share: EpisodeShare,
         keep_steps: int | None,
         repeats: bool,
+        offline: MapDataset | None,
+        offline_share: float | Fraction | None,
     ) -> ReplayOptions:
         """Return the options after checks. `repeats` says whether the replay repeats a journal."""
         require_kind("samples", samples, ReplaySamples | SampleTransform, "penstock.transforms.Windows(16)")
@@ -64,7 +71,14 @@ class ReplayOptions:
         share.check(path is not None and not isinstance(sampler, GroupSampler))
         capacity = require_number("capacity", capacity, 1)
         keep = _checked_keep(keep_steps, capacity * share.count, path is None, repeats)
-        return cls(path, capacity, samples, sampler, ratio, require_number("seed", seed, 0), share, keep)
+        beside = None
+        if offline is not None:
+            if isinstance(sampler, GroupSampler):
+                raise PlanError("expected no offline dataset with groups of completions")
+            beside = OfflineSamples.of(offline, offline_share, sampler)
+        elif offline_share is not None:
+            raise PlanError(f"expected an offline dataset for share={offline_share}, got none; give offline=")
+        return cls(path, capacity, samples, sampler, ratio, require_number("seed", seed, 0), share, keep, beside)
 
 
 def require_kind(what: str, value: object, kind: type | UnionType, example: str) -> None:

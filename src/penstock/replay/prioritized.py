@@ -86,7 +86,6 @@ class _PriorityDrawing(Drawing):
     def __init__(self, key: np.uint64, sampler: PrioritizedSampler) -> None:
         super().__init__(key)
         self.sampler, self.tree = sampler, SumTree()
-        self._highest = 1.0  # weight of new anchors
 
     def arrive(self, lo: int, hi: int) -> None:
         before = max(self.hi, lo)
@@ -98,14 +97,27 @@ class _PriorityDrawing(Drawing):
 
     def enter(self, lo: int, hi: int) -> None:
         """Add new anchors."""
-        self.tree.extend(lo, hi, self._highest)
+        self.tree.extend(lo, hi, self.highest)
 
     def draw(self, number: int, n: int) -> Drawn:
         anchors, weights = self.tree.draw(self.key, number, n)
+        return Drawn(anchors, self._importance(weights, self.tree.least, number), weights, self.tree.total)
+
+    @property
+    def mass(self) -> float:
+        return self.tree.total
+
+    @property
+    def least(self) -> float:
+        return self.tree.least / self.tree.total
+
+    def importance(self, probability: FloatArray, least: float, number: int) -> Float32Array:
+        return self._importance(probability.astype(np.float32), least, number)
+
+    def _importance(self, weights: Float32Array, least: float, number: int) -> Float32Array:
         first, last, samples = self.sampler.betas
         beta = first + (last - first) * min(number / samples, 1.0)
-        importance = (np.float32(self.tree.least) / weights) ** np.float32(beta)
-        return Drawn(anchors, importance, weights, self.tree.total)
+        return (np.float32(least) / weights) ** np.float32(beta)
 
     def chances(self, draw: Draw) -> dict[str, FloatArray]:
         if draw.masses is None or not draw.total > 0:
@@ -124,15 +136,15 @@ class _PriorityDrawing(Drawing):
             weights = ((priorities + self.sampler.epsilon) ** self.sampler.alpha).astype(np.float32)
         if not np.isfinite(weights).all():
             raise DataError("expected priorities whose power alpha is a finite float32, got larger ones; scale them")
-        self._highest = max(self._highest, float(weights.max(initial=0)))
+        self.highest = max(self.highest, float(weights.max(initial=0)))
         self.tree.set(anchors, np.maximum(weights, _SMALLEST))
 
     def state(self) -> State:
-        return {"weights": self.tree.weights, "highest": self._highest}
+        return {"weights": self.tree.weights, "highest": self.highest}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.tree.restore(self.lo, _of_length(state["weights"], self.hi - self.lo))
-        self._highest = float(state["highest"])
+        self.highest = float(state["highest"])
 
 
 _SMALLEST = np.finfo(np.float32).tiny  # so that no weight rounds to 0, which means that nothing can be drawn

@@ -39,14 +39,12 @@ class Replay(Writer):
 
     A replay has the samples of the last `capacity` steps of a run. A sample arrives with the step that completes it,
     and leaves when `capacity` more steps have arrived. Steps, episodes and samples have numbers that never change. Each
-    frame is stored once: next observations, sequences and stacks of frames are read as ranges of rows, and never cross
-    the end of an episode.
+    frame is stored once: sequences and stacks are read as ranges of rows, and never cross the end of an episode.
 
-    Steps arrive in three ways. `add` takes a step of an environment, or of each of a vector of them. A replay is also a
-    `Writer`, so `Collector(env, replay)`, `VectorCollector` and `Recorder` record into it, and deliver each step,
-    unless they record infos or extras. With a path, any number of collectors, in any process, append to the column
-    store there (`Collector(env, path, mode="append")`), and the replay copies new episodes into memory at the next
-    draw. The folder is a dataset that keeps all episodes: those whose steps came one by one are saved when they end.
+    `add` takes a step of an environment, or of each of a vector of them. A replay is also a `Writer`, so
+    `Collector(env, replay)`, `VectorCollector` and `Recorder` record into it, and deliver each step, unless they record
+    infos or extras. With a path, any number of collectors, in any process, append to the column store there
+    (`Collector(env, path, mode="append")`), and the replay copies new episodes into memory at the next draw.
 
     A batch is a function of the seed, the number of its first draw, and the arrivals and priorities before it. A
     journal of these repeats a run bit for bit. Reading and writing are safe from several threads.
@@ -66,6 +64,11 @@ class Replay(Writer):
         keep_steps: Steps that the folder keeps at least, `count * capacity` or more. Files of older episodes are
             removed, for all processes; episodes keep their numbers. A state can be loaded as long as the episodes that
             were in memory are kept. The default is None: this replay removes no files.
+        offline: Dataset with the same outputs, whose samples are drawn too, and never leave. They are read where they
+            are. A `PrioritizedSampler` has priorities of them too. They are the last rows of a batch, whose column
+            `source` is 0 for the replay and 1 for the dataset. The default is None: none.
+        share: Share of the replay with an offline dataset, 0 to 1, which each prefix of the draws has to within one
+            sample. An empty replay has none. The default is None: one pool, where all samples count by priority alone.
         journal: File for the journal. The default is None: none.
         replays: Journal of an earlier run with the same store and arguments, to draw the same batches again. The
             default is None.
@@ -96,6 +99,14 @@ class Replay(Writer):
         ((8, 2), (8,))
         >>> replay.update(batch.ticket, np.ones(8))
         0
+
+        A quarter of the samples from the steps of a run, and the others from an offline dataset:
+
+        >>> replay = Replay(None, 1000, offline=data.transitions(), share=0.25)
+        >>> replay.write(data[0])
+        0
+        >>> replay.sample(8)["source"].tolist()
+        [0, 0, 1, 1, 1, 1, 1, 1]
     """
 
     def __init__(
@@ -110,17 +121,19 @@ class Replay(Writer):
         index: int = 0,
         count: int = 1,
         keep_steps: int | None = None,
+        offline: MapDataset | None = None,
+        share: float | Fraction | None = None,
         journal: str | os.PathLike[str] | None = None,
         replays: str | os.PathLike[str] | None = None,
     ) -> None:
         samples = Transitions() if samples is None else samples
         sampler = UniformSampler() if sampler is None else sampler
-        share = EpisodeShare(index, count)
-        path = None if store is None else Path(store)
+        part = EpisodeShare(index, count)
+        path, journal_path, repeated = (None if each is None else Path(each) for each in (store, journal, replays))
         options = ReplayOptions.of(
-            path, capacity, samples, sampler, ratio, seed, share, keep_steps, replays is not None
+            path, capacity, samples, sampler, ratio, seed, part, keep_steps, replays is not None, offline, share
         )
-        self._run = ReplayRun(options, _path(journal), _path(replays))
+        self._run = ReplayRun(options, journal_path, repeated)
 
     def __len__(self) -> int:
         """Return the number of samples in memory."""
@@ -197,8 +210,7 @@ class Replay(Writer):
                 resets an environment (NEXT_STEP) is left out, and the last observation of an episode is taken from
                 `infos` (SAME_STEP). `"Disabled"` means that `next_observations` are always from before a reset, as
                 Stable-Baselines3 and CleanRL store them. It is needed for vectors.
-            extras: Further values by column, `[n, ...]`, such as the log-probability of the action. The default is
-                none.
+            extras: Further values by column, `[n, ...]`, such as log-probabilities of actions. The default is none.
 
         Raises:
             DataError: A value has another dtype or shape than the column, or the last observation is missing.
@@ -484,7 +496,3 @@ def _unpickled(options: ReplayOptions, state: Mapping[str, Any], log: DrawLog) -
 def run_of(replay: Replay) -> ReplayRun:
     """Return what changes in a replay, for tests and other parts of penstock."""
     return replay._run  # pyright: ignore[reportPrivateUsage]  # the one way to what users do not need
-
-
-def _path(path: str | os.PathLike[str] | None) -> Path | None:
-    return None if path is None else Path(path)

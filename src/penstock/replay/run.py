@@ -39,6 +39,7 @@ from penstock.replay.journal import (
     StepChange,
     read_entries,
 )
+from penstock.replay.offline import OfflineSamples, split_at
 from penstock.replay.options import VERSION, ReplayOptions
 from penstock.replay.ratio import SampleRatio, TurnSignal
 from penstock.replay.samplers import ReplaySampler
@@ -62,7 +63,7 @@ class ReplayRun:
         self.turns = TurnSignal()
         share = options.share
         self.contents = ReplayContents(
-            options.samples, options.sampler, share.key(options.seed), options.capacity, share
+            options.samples, options.sampler, share.key(options.seed), options.capacity, share, options.offline
         )
         self.log = DrawLog(self.fingerprint[:8])
         self.entries = None if replays is None else deque(read_entries(replays))
@@ -74,6 +75,11 @@ class ReplayRun:
     def sampler(self) -> ReplaySampler:
         """How samples are drawn."""
         return self.options.sampler
+
+    @property
+    def offline(self) -> OfflineSamples | None:
+        """Dataset whose samples are drawn too."""
+        return self.options.offline
 
     @property
     def anchors(self) -> tuple[int, int]:
@@ -103,7 +109,7 @@ class ReplayRun:
                 self.contents.check(self.contents.prepare(episode.spec), episode)
             numbers: list[int] = []
             if self.folder is None:
-                numbers = [self.contents.add(episode) for episode in episodes]
+                numbers = [self.contents.take(episode) for episode in episodes]
             if self.folder is None and self.journal is not None:
                 for episode in episodes:
                     columns = {path: np.asarray(episode.columns[path]) for path in episode.spec}
@@ -182,7 +188,7 @@ class ReplayRun:
         with self.lock:
             self.pull()
             lo, hi = self.anchors
-            if hi <= lo:
+            if hi <= lo and self.options.offline is None:
                 raise PlanError(f"expected a replay with samples, got none: {self._why_empty()}")
             if n is not None:
                 drawn = self.contents.drawing.draw(self.drawn, n)
@@ -190,12 +196,16 @@ class ReplayRun:
                 drawn = self.contents.drawing.draw_within(self.drawn, self.contents.cost, max_tokens or 0)
             chances = (lo, hi), drawn.masses, drawn.total, drawn.priorities
             draw = Draw(self.drawn, drawn.anchors, drawn.weights, *chances)
-            batch = self.batch(draw, self._read(draw.anchors))
+            own = draw.anchors if self.options.offline is None else draw.anchors[: split_at(draw.anchors)]
+            flat = self._read(own) if len(own) else None
             self.drawn += len(draw.anchors)
             self.log.add(draw)
         if ratio is not None:
             self.turns.tell()
-        return draw, batch
+        if self.options.offline is not None:
+            rows = self.options.offline.rows
+            flat = rows.joined(flat, draw.anchors[len(own) :] + len(rows.samples), {})
+        return draw, self.batch(draw, flat or {})
 
     def batch(self, draw: Draw, flat: dict[str, Any]) -> Batch:
         """Return the batch of a draw whose rows were read."""

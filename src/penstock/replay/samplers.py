@@ -38,6 +38,7 @@ class Drawing(ABC):
     def __init__(self, key: np.uint64) -> None:
         self.key = key
         self.lo = self.hi = 0  # anchors that can be drawn
+        self.highest = 1.0  # weight of new anchors, see `PrioritizedSampler`
         self.labels_of: Callable[[IntArray], IntArray] = np.zeros_like  # strata of anchors, see `StratifiedSampler`
 
     def arrive(self, lo: int, hi: int) -> None:
@@ -46,6 +47,20 @@ class Drawing(ABC):
 
     def observe(self, anchor: int, episode: Episode) -> None:
         """Look at an episode that arrived, if samples are whole episodes."""
+
+    @property
+    def mass(self) -> float:
+        """Sum of the weights of all anchors."""
+        return float(self.hi - self.lo)
+
+    @property
+    def least(self) -> float:
+        """Least probability of an anchor, if there are importance weights."""
+        return 0.0
+
+    def importance(self, probability: FloatArray, least: float, number: int) -> Float32Array | None:
+        """Return the importance weights of samples of these probabilities, if there are any."""
+        return None
 
     @property
     def dropped(self) -> Mapping[str, int]:

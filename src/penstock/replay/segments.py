@@ -24,7 +24,6 @@ from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.episode import Episode
 from penstock.core.spec import ALIGNS, Spec
 from penstock.errors import SpecError
-from penstock.files.memory import HUGE, paged
 from penstock.kernels.replay import (
     AFTER,
     ANCHOR_HI,
@@ -50,11 +49,8 @@ from penstock.kernels.replay import (
 )
 from penstock.replay.samples import SampleLayout
 from penstock.replay.saved import packed, unpacked
-from penstock.replay.streams import UNKNOWN, MemorySegment, Rows, StepStream, StepWriter
+from penstock.replay.streams import PARTS, UNKNOWN, MemorySegment, Rows, SegmentMemory, StepStream, StepWriter
 
-PARTS = 32  # segments of a full store
-CACHE_LINE = 64  # bytes
-SHARED = 8 * HUGE  # bytes that small segments share, at most
 LEAST_ROWS = 16  # of a lane
 LEAST_TABLE = 256  # rows, which double
 MANY_ENTRIES = 1 << 24  # anchors whose table is allocated before they come
@@ -67,12 +63,6 @@ _BEGUN = np.array([0, 0, 0, 0, -1, -1, 0, 0])  # row of the table of a piece wit
 def _range(column: Any, begin: int, count: int) -> Any:
     """Rows of a column of an episode: the column itself, if it is all of them."""
     return column if begin == 0 and count == len(column) else column[begin : begin + count]
-
-
-def live_range(lengths: IntArray, capacity: int) -> int:
-    """Return the number of the oldest episode that has a sample in memory after so many whole episodes."""
-    ends = np.cumsum(lengths)
-    return int(np.searchsorted(ends, max(0, int(ends[-1]) - capacity), side="right")) if len(ends) else 0
 
 
 class SegmentStore:
@@ -102,7 +92,7 @@ class SegmentStore:
         self._spare: list[MemorySegment] = []
         self._slots: list[int] = []  # free ones below `_next_slot`
         self._next_slot = 0
-        self._rest = paged(0, 0)  # memory for segments that are smaller than a huge page
+        self._memory = SegmentMemory(spec)
         self._whole = self.stream(1)  # of episodes that are written as a whole
         self._uncounted: StepStream | None = None  # whose last steps are not counted yet
         self._grow_values()
@@ -175,7 +165,9 @@ class SegmentStore:
         piece = self._piece(segment)
         begun = self.table[piece]
         begun[:] = _BEGUN
-        begun[SLOT], begun[ROW], begun[EPISODE] = segment.slot, row, number
+        begun[SLOT] = segment.slot
+        begun[ROW] = row
+        begun[EPISODE] = number
         begun[START] = self._counters[ARRIVED]
         stream.state[lane, LANE_PIECE] = piece
         stream.state[lane, LANE_ENTERED] = 0
@@ -328,7 +320,7 @@ class SegmentStore:
         segment = stream.segment
         if (
             segment is not None
-            and (stream.row.item() if stream.lanes == 1 else stream.row.max()) + 2 <= stream.lane_rows
+            and (stream.state.item(LANE_ROW) if stream.lanes == 1 else stream.row.max()) + 2 <= stream.lane_rows
         ):
             return segment
         fresh = self._fresh(stream.lanes * stream.lane_rows)
@@ -406,7 +398,7 @@ class SegmentStore:
 
     def _segment(self, slot: int, rows: int) -> MemorySegment:
         """A segment with new memory."""
-        segment = MemorySegment(slot, rows, self._columns(rows))
+        segment = MemorySegment(slot, rows, self._memory.columns(rows))
         while slot >= self.address.shape[1]:
             self.address = np.concatenate([self.address, np.zeros_like(self.address)], axis=1)
         for number, path in enumerate(self.spec):
@@ -424,30 +416,6 @@ class SegmentStore:
         segment.pieces = []
         del self._by_slot[segment.slot]
         self._spare.append(segment)
-
-    def _columns(self, rows: int) -> dict[str, AnyArray]:
-        """Memory of the columns of a segment, in one block."""
-        begins: dict[str, int] = {}
-        size = 0
-        for path in (*self._aligned["step"], *self._aligned["boundary"]):
-            begins[path] = size
-            size += -(-rows * self.spec[path].row_bytes // CACHE_LINE) * CACHE_LINE
-        block = self._block(size)
-        return {
-            path: np.ndarray((rows, *self.spec[path].shape), self.spec[path].dtype, block, begin)
-            for path, begin in begins.items()
-        }
-
-    def _block(self, size: int) -> ByteArray:
-        """Memory of a segment. Small ones share huge pages, if all of them together fill some."""
-        together = size * (PARTS + 1)
-        if size >= HUGE or together < HUGE:
-            return paged(size, size)
-        if len(self._rest) < size:
-            shared = min(together, SHARED) // HUGE * HUGE
-            self._rest = paged(shared, shared)
-        block, self._rest = self._rest[:size], self._rest[size:]
-        return block
 
     # State
 
@@ -522,14 +490,9 @@ class SegmentStore:
         self._next_slot = max(self._by_slot, default=-1) + 1
         self._slots = [slot for slot in range(self._next_slot) if slot not in self._by_slot]
         self._retired = deque(self._by_slot[int(slot)] for slot in state["retired"])
-        streams = {int(key): self._stream_of(each) for key, each in state["streams"].items()}
+        streams = {int(key): StepStream.of_state(each, self._by_slot) for key, each in state["streams"].items()}
         self._whole = streams.pop(WHOLE)
         return streams
-
-    def _stream_of(self, state: Mapping[str, Any]) -> StepStream:
-        segment, previous = (None if slot is None else self._by_slot[int(slot)] for slot in state["segments"])
-        lanes, lane_rows, fresh = (int(number) for number in state["numbers"][:3])
-        return StepStream(lanes, lane_rows, unpacked(state["state"]), segment, previous, fresh)
 
     def leave(self, stream: StepStream) -> None:
         """No more steps will come, and it is not known whether the open episodes ended: their memory goes later."""

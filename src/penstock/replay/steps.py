@@ -32,7 +32,8 @@ class StepOwner:
     """The part of a replay that a source of steps needs.
 
     `note` writes a change to the journal, `write` saves an episode in the folder, or is None for a replay in memory,
-    and `wait` returns when the replay may take another step. `immediate` says that there is none of these.
+    and `wait` returns when the replay may take another step. `immediate` says that there is no
+    journal, folder or ratio.
     """
 
     contents: ReplayContents

@@ -11,11 +11,15 @@ from typing import Any, cast
 import numpy as np
 from numpy import ndarray
 
-from penstock.core.arrays import AnyArray, BoolArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.spec import Field, Spec
+from penstock.files.memory import HUGE, paged
 from penstock.kernels.replay import LANE_CLOSED, LANE_PIECE, LANE_ROW
-from penstock.replay.saved import packed
+from penstock.replay.saved import packed, unpacked
 
+PARTS = 32  # segments of a full store
+CACHE_LINE = 64  # bytes
+SHARED = 8 * HUGE  # bytes that small segments share, at most
 UNKNOWN = 1 << 62
 _StepColumn = tuple[str, AnyArray, np.dtype[Any], tuple[int, ...], frozenset[type], np.dtype[np.void] | None]
 """Path, rows in memory, dtype, shape of a step, types of numbers that fit, and the dtype of a row as one value."""
@@ -33,6 +37,38 @@ class MemorySegment:
     columns: dict[str, AnyArray] = field(repr=False)
     pieces: list[int] = field(default_factory=list[int])
     until: int = UNKNOWN
+
+
+class SegmentMemory:
+    """Memory for segments, of which a full store has `PARTS`."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = {path: field for path, field in spec.items() if field.align != "episode"}
+        self._rest = paged(0, 0)  # for segments that are smaller than a huge page
+
+    def columns(self, rows: int) -> dict[str, AnyArray]:
+        """Memory of the columns of a segment, in one block."""
+        begins: dict[str, int] = {}
+        size = 0
+        for path, column in self._spec.items():
+            begins[path] = size
+            size += -(-rows * column.row_bytes // CACHE_LINE) * CACHE_LINE
+        block = self._block(size)
+        return {
+            path: np.ndarray((rows, *column.shape), column.dtype, block, begins[path])
+            for path, column in self._spec.items()
+        }
+
+    def _block(self, size: int) -> ByteArray:
+        """Memory of a segment. Small ones share huge pages, if all of them together fill some."""
+        together = size * (PARTS + 1)
+        if size >= HUGE or together < HUGE:
+            return paged(size, size)
+        if len(self._rest) < size:
+            shared = min(together, SHARED) // HUGE * HUGE
+            self._rest = paged(shared, shared)
+        block, self._rest = self._rest[:size], self._rest[size:]
+        return block
 
 
 @dataclass(eq=False)
@@ -78,6 +114,13 @@ class StepStream:
         slots = [None if segment is None else segment.slot for segment in (self.segment, self.previous)]
         numbers = [self.lanes, self.lane_rows, self.fresh, 0]
         return {"state": packed(self.state), "segments": slots, "numbers": numbers}
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Any], segments: Mapping[int, MemorySegment]) -> StepStream:
+        """Return the stream of a state, with its segments by slot."""
+        segment, previous = (None if slot is None else segments[int(slot)] for slot in state["segments"])
+        lanes, lane_rows, fresh = (int(number) for number in state["numbers"][:3])
+        return cls(lanes, lane_rows, unpacked(state["state"]), segment, previous, fresh)
 
 
 class StepWriter:

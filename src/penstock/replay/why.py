@@ -9,16 +9,16 @@ import numpy as np
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.ragged import offsets_of
-from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import PlanError, StateError
 from penstock.kernels.replay import MASK
 from penstock.loading.skips import Skips
 from penstock.loading.ticket import Ticket
-from penstock.loading.why import Why, why
+from penstock.loading.why import Why, why_at
 from penstock.plan.outputs import View
 from penstock.replay.contents import ReplayContents
 from penstock.replay.draw import Draw
 from penstock.replay.folder import ReplayFolder
+from penstock.replay.offline import OfflineSamples, split_at
 from penstock.replay.samples import SampleLayout, SampleOutput
 
 Lines = dict[str, AnyArray]
@@ -30,6 +30,20 @@ def why_drawn(
     contents: ReplayContents, folder: ReplayFolder | None, draw: Draw, ticket: Ticket, column: str | None
 ) -> Why:
     """Return the rows of a draw, a line for each sample."""
+    offline, own = contents.offline, split_at(draw.anchors)
+    if offline is None or own == len(draw.anchors):
+        return _own_lines(contents, folder, draw, ticket, column)
+    other = _offline_lines(offline, contents, draw, ticket, column)
+    if own == 0:
+        return other
+    online = _own_lines(contents, folder, draw.first(own), ticket, column)
+    return with_offline(online, other, None if offline.share is None else float(offline.share))
+
+
+def _own_lines(
+    contents: ReplayContents, folder: ReplayFolder | None, draw: Draw, ticket: Ticket, column: str | None
+) -> Why:
+    """The rows of samples of the replay."""
     if contents.reader is None:
         raise StateError(f"expected the ticket of a batch of this replay, got {ticket} before any episode has arrived")
     layout = contents.reader.layout
@@ -57,10 +71,25 @@ def why_drawn(
     return Why(ticket, view, Columns(lines, n), (name,))
 
 
-def with_offline(online: Why, offline: PlannedSamples, first: int, count: int, column: str | None, share: float) -> Why:
+def _offline_lines(
+    offline: OfflineSamples, contents: ReplayContents, draw: Draw, ticket: Ticket, column: str | None
+) -> Why:
+    """The rows of the offline samples of a draw, which come last."""
+    own = split_at(draw.anchors)
+    samples = offline.rows.samples
+    positions = draw.anchors[own:] + len(samples)
+    lines = why_at(samples, ticket, positions, Skips(), column)
+    known: Lines = {"anchor": draw.anchors, **contents.drawing.chances(draw)}
+    if draw.weights is not None:
+        known["weight"] = draw.weights
+    order = np.argsort(positions)  # a sample that was drawn twice has equal values
+    place = own + order[np.searchsorted(positions, lines.table["position"], sorter=order)]
+    table = Columns({**lines.table, **{name: values[place] for name, values in known.items()}}, lines.table.n)
+    return Why(ticket, lines.view, table, lines.sources, lines.parts)
+
+
+def with_offline(online: Why, other: Why, share: float | None) -> Why:
     """Return the rows of a batch that has samples of a replay and of a dataset after them."""
-    ticket = Ticket(first, count, offline.plan.fingerprint[:8])
-    other = why(offline, ticket, Skips(), column)
     tables: list[Columns] = [online.table, other.table]
     names = dict.fromkeys(name for table in tables for name in table)
     lines: Lines = {}
@@ -69,8 +98,9 @@ def with_offline(online: Why, offline: PlannedSamples, first: int, count: int, c
         lines[name] = np.concatenate(parts)
     own = online.table.n
     lines["source"][own:] += 1
-    lines["share"][:own] = share
-    lines["share"][own:] *= 1 - share
+    if share is not None:
+        lines["share"][:own] = share
+        lines["share"][own:] *= 1 - share
     sources = (*online.sources, *other.sources)
     parts_of = ("replay", *(other.parts or [OFFLINE] * len(other.sources)))
     return Why(online.ticket, online.view, Columns(lines, own + other.table.n), sources, parts_of)

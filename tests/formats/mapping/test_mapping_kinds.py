@@ -20,7 +20,8 @@ from PIL import Image
 
 import penstock
 from penstock.core.damage import collected_damage
-from penstock.errors import DamageWarning, FormatError
+from penstock.errors import DamageWarning, FormatError, MissingExtraError, UnknownFormatError
+from penstock.formats.mapping import kinds
 
 STEPS = 7
 
@@ -282,3 +283,26 @@ def test_a_file_that_changed_since_it_was_opened_is_refused(tmp_path: Path) -> N
         (tmp_path / "1.csv").write_text("x\n3\n4\n5\n")
         with pytest.raises(FormatError, match=r"1.csv"):
             list(data)
+
+
+def test_a_kind_whose_distribution_is_missing_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinds, "kinds_of_packages", dict)
+    for name in ("a.mcap", "b.bag", "c.db3"):
+        (tmp_path / name).write_bytes(b"x")
+        with pytest.raises(MissingExtraError, match="pip install penstock-logs"):
+            penstock.open(tmp_path / name)
+    with pytest.raises(
+        UnknownFormatError, match=r"a\.mcap cannot be read: expected the distribution that reads \.mcap files"
+    ):
+        penstock.open(tmp_path)
+
+
+def test_spreadsheets_are_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+    (tmp_path / "runs.xlsx").write_bytes(b"PK\x03\x04 no archive")
+    for path in (tmp_path, tmp_path / "runs.xlsx"):
+        with pytest.raises(FormatError, match="spreadsheets are not read: save each sheet as CSV"):
+            penstock.open(path, format="mapping")
+        with pytest.raises(FormatError, match="spreadsheets are not read: save each sheet as CSV"):
+            penstock.open(path)

@@ -8,12 +8,15 @@ import gzip
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import penstock
 from lc0.test_writing import game
+from penstock.cli.main import app
 from penstock.core.episode import Episode
-from penstock.errors import DataError, FormatError, StateError, WorkerError
+from penstock.errors import DataError, FormatError, StateError, UnknownFormatError, WorkerError
 from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.runners import ThreadRunner
 from penstock.jobs.work_plan import WorkPlan
@@ -155,3 +158,13 @@ def test_what_games_have_no_place_for(tar: Path, tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="expected the columns of a record"):
         run_work(work, tmp_path / "results")
     assert not (tmp_path / "out").exists()
+
+
+def test_data_of_another_format_and_names_of_games_are_told(tmp_path: Path) -> None:
+    data = penstock.from_arrays({"observations": np.zeros(3), "actions": np.zeros(3)}, lengths=[1, 2])
+    penstock.convert(data, tmp_path / "store")
+    result = CliRunner().invoke(app, ["info", str(tmp_path / "store"), "--from", "lc0"])
+    assert result.exit_code == 1
+    assert "has no episodes as 'lc0'; it looks like 'columns': leave out --from" in " ".join(result.stderr.split())
+    with pytest.raises(UnknownFormatError, match=r"reads such files and does not write them.*columns"):
+        penstock.convert(data, tmp_path / "a.gz")

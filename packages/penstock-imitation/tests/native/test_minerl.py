@@ -22,6 +22,9 @@ from penstock.testing.examples import Example
 from penstock.testing.sources import SourceContract
 from penstock_imitation.formats.native import FORMAT
 from penstock_imitation.formats.native.minerl import MineRLKind, read_minerl
+from tests.cli.conftest import Call, call
+
+__all__ = ["call"]
 
 GOLDEN = Path(__file__).parents[4] / "tests" / "golden" / "ilr" / "native" / "minecraft" / "MineRLNavigateVectorObf-v0"
 STREAM = GOLDEN / "v3_synth_stream-00"
@@ -290,3 +293,17 @@ class TestContract(SourceContract):
             np.savez(folder / "rendered.npz", **arrays)
             (folder / "metadata.json").write_text(json.dumps(dict(episode.metadata)))
         return FORMAT.open(path, video=False)
+
+
+def test_the_command_fills_the_cache(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    answer = call("cache", GOLDEN, "--json")
+    assert answer.json["columns"] == {"observations/pov": 15 * 3 * 64 * 64}
+    stores = sorted(tmp_path.glob("derived/*/store"))
+    assert len(stores) == 1
+    assert "observations/pov: 184.3 kB" in call("cache", GOLDEN, "--column", "observations/pov").out
+    assert "no column has pictures" in call("cache", GOLDEN, "--open", "video=false").out
+    data = penstock.open(GOLDEN)
+    for episode, other in zip(data.cached(), data, strict=True):
+        np.testing.assert_array_equal(episode.observations["pov"], other.observations["pov"])
+    assert sorted(tmp_path.glob("derived/*/store")) == stores

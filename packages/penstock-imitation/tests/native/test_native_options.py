@@ -9,6 +9,10 @@ import pytest
 
 from penstock.formats.demos.kind import Kind
 from penstock_imitation.formats.native import FORMAT
+from penstock_imitation.formats.native.atari import AtariKind
+from tests.cli.conftest import Call, call
+
+__all__ = ["call"]
 
 ATARI = Path(__file__).parents[4] / "tests" / "golden" / "ilr" / "native" / "atari" / "pong_synth.npz"
 
@@ -27,3 +31,19 @@ def test_a_check_takes_the_options_of_opening() -> None:
     assert list(FORMAT.check(ATARI, kind="atari", frames="stack")) == []
     with pytest.raises(Exception, match="frames"):
         list(FORMAT.check(ATARI, frames="nonsense"))
+
+
+def test_demonstrations_are_opened_once_with_the_options(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    inner = AtariKind.open
+
+    def counted(self: AtariKind, path: Path, **options: object) -> object:
+        opened.append(options)
+        return inner(self, path, **options)
+
+    monkeypatch.setattr(AtariKind, "open", counted)
+    assert call("check", ATARI, "--open", "frames=newest").code == 0
+    assert opened == [{"frames": "newest"}]
+    answer = call("check", ATARI, "--open", "frame=newest")
+    assert answer.code == 2
+    assert "'frames'" in answer.err

@@ -18,6 +18,10 @@ from penstock_live.directory import FilePathProvider
 from penstock_live.journal import Arrival, Journal, Move, parse, read_journal
 from penstock_live.pipeline import LiveOptions, LivePipeline
 from penstock_live.pool import ShufflingChunkPool
+from tests.cli.conftest import Call, call
+from tests.cli.test_check import check_repair
+
+__all__ = ["call"]
 
 HEADER = '{"journal":1}\n'
 MOVE = '{"at":0,"lo":0,"in":["a","a",1,5,6],"out":[]}\n'
@@ -149,3 +153,9 @@ def test_a_run_that_cannot_start_lets_go_of_its_journal(tmp_path: Path, overflow
             next(run)
     Journal(tmp_path / ".moves").close()
     assert run.account()["expected"] == 0
+
+
+def test_the_command_repairs_a_journal(call: Call, tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal") as journal:
+        journal.write([Move(0, 0, Arrival("a.gz", "a.gz", 1))])
+    check_repair(call, tmp_path / "journal")

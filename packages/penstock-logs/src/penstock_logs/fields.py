@@ -6,6 +6,7 @@ The first messages, and some over the whole file, tell which fields there are. E
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,19 +34,25 @@ def flat(message: Mapping[str, Any]) -> dict[str, Any]:
         names = values[path]
         if not is_list(names) or not names or not all(isinstance(name, str) for name in names):
             continue
-        if len(set(names)) < len(names):
-            raise FormatError(f"expected names that differ in {path!r}, got {names}")
         rows = {other: values[other] for other in values if other != path and _has_one_each(values, other, path)}
         for other, row in rows.items():
-            by_name = dict(zip(names, np.asarray(row), strict=True))
-            values |= {f"{other}/{name.replace('/', '_')}": by_name[name] for name in in_natural_order(names)}
+            numbers = row.tolist() if is_array(row) and row.dtype == np.float64 else row
+            values |= {other + ending: numbers[i] for ending, i in _endings(tuple(names))}
         for known in (*rows, path) if rows else ():
             del values[known]
     return values
 
 
+@lru_cache(maxsize=1024)
+def _endings(names: tuple[str, ...]) -> list[tuple[str, int]]:
+    """The end of a path for each name, in natural order, and the place of its number."""
+    if len(set(names)) < len(names):
+        raise FormatError(f"expected names that differ, got {list(names)}")
+    return [(f"/{name.replace('/', '_')}", names.index(name)) for name in in_natural_order(names)]
+
+
 def _has_one_each(values: Mapping[str, Any], path: str, names: str) -> bool:
-    """Whether a path next to that of names has a number for each."""
+    """Whether a path next to the names has a number for each of them."""
     row = values[path]
     if path.rpartition("/")[0] != names.rpartition("/")[0] or not (is_array(row) or is_list(row)):
         return False
@@ -97,10 +104,22 @@ def rows_of(field: Field, values: Sequence[Any], path: str, first: int) -> Array
             if not isinstance(value, str):
                 raise _misfit(field, value, path, first + i)
         return Ragged.from_strings(values)
+    if field.kind == "array" and (whole := _whole(field, values)) is not None:
+        return whole
     rows = [_row(field, value, path, first + i) for i, value in enumerate(values)]
     if field.kind == "ragged":
         return Ragged.from_rows(rows, field.dtype)
     return np.stack(rows) if rows else np.zeros((0, *field.shape), field.dtype)
+
+
+def _whole(field: Field, values: Sequence[Any]) -> AnyArray | None:
+    """Rows that are alike, at once; None if one is not."""
+    try:
+        rows = np.asarray(values)
+    except ValueError:
+        return None
+    fits = rows.shape == (len(values), *field.shape) and rows.dtype.kind in NUMBERS
+    return rows.astype(field.dtype, copy=False) if fits and np.can_cast(rows.dtype, field.dtype, "same_kind") else None
 
 
 def _row(field: Field, value: Any, path: str, number: int) -> Any:

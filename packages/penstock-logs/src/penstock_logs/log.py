@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import lz4.frame
 import numpy as np
 
 from penstock.core.arrays import IntArray
@@ -18,6 +19,7 @@ from penstock.files.remote import open_file
 from penstock.formats.base.account import LeftOut
 
 CACHE = Cache(256 << 20)  # chunks and decoded messages of all logs
+PART = 1 << 20
 MAX_CHUNK = 1 << 31  # bytes of a chunk that are unpacked
 _NUMBERS = itertools.count()
 
@@ -124,3 +126,14 @@ def exactly(file: IO[bytes], offset: int, size: int, path: Path) -> bytes:
     if len(data) < size:
         raise FormatError(f"expected {size} bytes from byte {offset} on, got {len(data)}", path=path)
     return data
+
+
+def of_lz4(packed: bytes, most: int) -> bytes:
+    """Return unpacked bytes, one more than expected at most: memory is taken for them, not for what a header says."""
+    content = bytearray()
+    unpacker: Any = lz4.frame.LZ4FrameDecompressor()
+    part: bytes = unpacker.decompress(packed, max_length=PART)
+    while part and len(content) <= most:
+        content += part
+        part = b"" if unpacker.eof else unpacker.decompress(b"", max_length=PART)
+    return bytes(content)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-import lz4.frame
 import numpy as np
 import zstandard
 from mcap import records
@@ -24,7 +23,7 @@ from penstock.core.boundary import parsing
 from penstock.core.text import counted
 from penstock.errors import ChecksumError, FormatError
 from penstock.formats.base.account import LeftOut
-from penstock_logs.log import MAX_CHUNK, ChunkedLog, StoredMessage, Topic, exactly
+from penstock_logs.log import MAX_CHUNK, PART, ChunkedLog, StoredMessage, Topic, exactly, of_lz4
 from penstock_logs.messages import check_name, decoder_of, schema_text
 
 MAGIC = b"\x89MCAP0\r\n"
@@ -35,7 +34,7 @@ FOOTER = 9 + 20
 
 @dataclass(eq=False)
 class _Found:
-    """What the records of a file say: schemas and channels by id, and the messages of each channel."""
+    """The records of a file: schemas and channels by id, and the messages of each channel."""
 
     schemas: dict[int, records.Schema] = field(default_factory=dict[int, records.Schema])
     channels: dict[int, records.Channel] = field(default_factory=dict[int, records.Channel])
@@ -74,7 +73,7 @@ class McapLog(ChunkedLog):
         return self._topics(found)
 
     def _summary(self, file: IO[bytes], size: int) -> _Found | None:
-        """What the summary says; None if there is none, or it is not to be trusted."""
+        """The records of the summary; None if there is none, or it is not to be trusted."""
         if size < len(MAGIC) * 2 + FOOTER:
             return None
         tail = exactly(file, size - FOOTER - len(MAGIC), FOOTER + len(MAGIC), self.path)
@@ -295,8 +294,7 @@ def _unpacked(record: bytes, path: Any) -> bytes:
     if kind == "zstd":
         content = _of_zstd(packed, size)
     elif kind == "lz4":
-        unpacker: Any = lz4.frame.LZ4FrameDecompressor()
-        content: bytes = unpacker.decompress(packed, max_length=size + 1)
+        content = of_lz4(packed, size)
     elif kind in ("", "none"):
         content = packed
     else:
@@ -312,6 +310,6 @@ def _of_zstd(packed: bytes, size: int) -> bytes:
     """Unpacked bytes, one more than expected at most: memory is taken for what there is, not for what a header says."""
     content = bytearray()
     with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
-        while len(content) <= size and (part := reader.read(1 << 20)):
+        while len(content) <= size and (part := reader.read(PART)):
             content += part
     return bytes(content)

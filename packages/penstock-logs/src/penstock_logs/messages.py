@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields as fields_of_class
-from dataclasses import is_dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from mcap_protobuf.decoder import DecoderFactory
 from rosbags.typesys import Stores, get_types_from_idl, get_types_from_msg, get_typestore
 from rosbags.typesys.store import Typestore
 
-from penstock.core.narrowing import is_dict, is_list, is_mapping
+from penstock.core.narrowing import is_array, is_dict, is_list, is_mapping
 from penstock.errors import FormatError
 from penstock_logs.log import Decode
 
@@ -101,25 +100,29 @@ def _numbers(value: Any, path: str, integers: frozenset[str]) -> Any:
     return float(value) if is_number and path not in integers else value
 
 
+@cache
+def _fields_of(kind: type[Any]) -> tuple[str, ...]:
+    """Names of the fields of a class of messages."""
+    return tuple(field.name for field in fields_of_class(kind) if field.name != "__msgtype__")
+
+
 def _ros_values(message: Any) -> dict[str, Any]:
-    return {
-        field.name: _ros_value(getattr(message, field.name))
-        for field in fields_of_class(message)
-        if field.name != "__msgtype__"
-    }
+    kind: type[Any] = type(message)
+    return {name: _ros_value(getattr(message, name)) for name in _fields_of(kind)}
 
 
 def _ros_value(value: Any) -> Any:
-    if is_dataclass(value):
-        if getattr(value, "__msgtype__", "") in BUILTIN:
-            time: Any = value
-            return int(time.sec) * 10**9 + int(time.nanosec)
-        return _ros_values(value)
-    return [_ros_value(each) for each in value] if is_list(value) else value
+    if isinstance(value, float | int | str) or is_array(value):
+        return value
+    if is_list(value):
+        return [_ros_value(each) for each in value]
+    if getattr(value, "__msgtype__", "") in BUILTIN:
+        return int(value.sec) * 10**9 + int(value.nanosec)
+    return _ros_values(value)
 
 
 def _protobuf_values(message: Any) -> dict[str, Any]:
-    """Fields as plain values; None for those that may be absent, and are."""
+    """Fields as plain values; None for a field that may be absent, and is."""
     values: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         if field.has_presence and not field.is_repeated and not message.HasField(field.name):

@@ -62,7 +62,8 @@ def pixels_of(message: Mapping[str, Any], type: str) -> AnyArray:
 
 
 def _rows(message: Mapping[str, Any], blob: bytes) -> AnyArray:
-    encoding, height, width = str(message["encoding"]), int(message["height"]), int(message["width"])
+    encoding = str(message["encoding"])
+    height, width = int(message["height"]), int(message["width"])
     if encoding not in ORDERS:
         raise FormatError(f"expected pixels as one of {list(ORDERS)}, got {encoding!r}")
     kind, order = ORDERS[encoding]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sqlite3
 import struct
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 from mcap.records import Schema
 from rosbags.rosbag1 import Reader, ReaderError
+from rosbags.rosbag1.reader import decompressors
 from rosbags.typesys import Stores, get_typestore
 
 from penstock.core.arrays import IntArray
@@ -19,8 +22,25 @@ from penstock.core.boundary import parsing
 from penstock.errors import FormatError
 from penstock.files.remote import whole_file
 from penstock.formats.base.account import LeftOut
-from penstock_logs.log import MAX_CHUNK, ChunkedLog, Decode, Log, StoredMessage, Topic
+from penstock_logs.log import MAX_CHUNK, ChunkedLog, Decode, Log, StoredMessage, Topic, of_lz4
 from penstock_logs.messages import check_name, decoder_of, ros_decoder
+
+
+class _SizedFile(io.BufferedReader):
+    """A file that takes memory for the bytes that it has, and not for a size in a damaged header."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return bytes."""
+        left = max(os.fstat(self.fileno()).st_size - self.tell(), 0)
+        return super().read(min(left, size) if size is not None and size >= 0 else left)
+
+
+class _SizedPath(type(Path())):
+    """A path that opens such a file."""
+
+    def open(self, *_: Any, **__: Any) -> Any:
+        """Open the file for reading bytes."""
+        return _SizedFile(io.FileIO(self))
 
 
 class Bag1Log(ChunkedLog):
@@ -29,7 +49,7 @@ class Bag1Log(ChunkedLog):
     _chunks: dict[int, Any]
 
     def _find(self, file: IO[bytes]) -> dict[str, Topic]:
-        reader = Reader(whole_file(self.path))
+        reader = Reader(_SizedPath(whole_file(self.path)))
         try:
             reader.open()
         except ReaderError as error:
@@ -74,7 +94,8 @@ class Bag1Log(ChunkedLog):
         file.seek(place.datapos)
         packed = file.read(place.datasize)
         with parsing(self.path, f"the chunk at byte {chunk}"):
-            content = place.decompressor(packed)
+            is_lz4 = place.decompressor is decompressors["lz4"]
+            content: bytes = of_lz4(packed, MAX_CHUNK) if is_lz4 else place.decompressor(packed)
         if len(content) > MAX_CHUNK:
             raise FormatError(f"expected at most {MAX_CHUNK} bytes in a chunk, got {len(content)}", path=self.path)
         return content

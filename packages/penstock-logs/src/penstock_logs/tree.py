@@ -65,7 +65,7 @@ class LogTree(FileTree):
 
     @cached_property
     def _topics(self) -> dict[str, _Fields]:
-        """Topics by name, after a look at some of their messages. What is none is added to `_missing`."""
+        """Topics by name, after a look at some of their messages. Others are added to `_missing`."""
         topics: dict[str, _Fields] = {}
         for name, topic in sorted(self._log.topics.items()):
             if full_type(topic.type) in VIDEO:

@@ -141,9 +141,9 @@ def test_one_topic_opens_by_itself_and_several_ask(tmp_path: Path) -> None:
     with pytest.raises(UnknownFormatError, match="50 a second") as caught:
         penstock.open(tmp_path / "several.mcap")
     call = str(caught.value).partition("open it with a mapping, as ")[2].partition(", or write that")[0]
-    entries = re.fullmatch(r"penstock\.open\('.*?', format='mapping', columns=(.*), clock=(.*), leave_out=(.*)\)", call)
+    entries = re.fullmatch(r"penstock\.open\('.*?', format='mapping', columns=(.*), leave_out=(.*), clock=(.*)\)", call)
     assert entries is not None
-    columns, clock, leave_out = map(ast.literal_eval, entries.groups())
+    columns, leave_out, clock = map(ast.literal_eval, entries.groups())
     data = penstock.open(
         tmp_path / "several.mcap", format="mapping", columns=columns, clock=clock, leave_out=leave_out
     )  # as a user would paste it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -100,3 +102,10 @@ def test_combine(collect: Collect) -> None:
     code, text = run("combine", "toys/one-v0", "toys/two-v0", "--dataset-id", "toys/both-v0")
     assert (code, "were combined into" in text) == (0, True)
     assert len(minari.load_dataset("toys/both-v0")) == 4
+
+
+def test_the_package_is_a_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["penstock_mirrors.minari", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("penstock_mirrors.minari", run_name="__main__")
+    assert (ended.value.code, capsys.readouterr().out.strip()) == (0, "Minari version: 0.5.4")

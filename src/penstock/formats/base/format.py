@@ -545,4 +545,7 @@ def nothing_at(path: Path, text: str | None = None) -> FileNotFoundError:
     except OSError:
         names = []
     hint = suggestion(path.name, names)
-    return FileNotFoundError(f"nothing at {text or path}, and no format knows a dataset of that id{hint}")
+    if not path.is_absolute():
+        known = "; public datasets have names, OWNER/NAME on Hugging Face and ids with a version on Minari's hub"
+        hint = f" in {Path.cwd()}{hint or known}"
+    return FileNotFoundError(f"nothing at {text or path}{hint}")

@@ -59,7 +59,8 @@ def likely_formats(path: Path) -> frozenset[str] | None:
         raise
     except OSError:
         return None  # the formats say what is wrong
-    return next((folders for signature, folders in SIGNATURES.items() if head.startswith(signature)), None)
+    likely = next((folders for signature, folders in SIGNATURES.items() if head.startswith(signature)), None)
+    return None if likely is not None and is_narrower_table(path) else likely
 
 
 def is_pointer(path: Path) -> bool:

@@ -12,6 +12,7 @@ from penstock.core.narrowing import is_mapping
 from penstock.errors import ArgumentError, UnknownFormatError
 from penstock.files.remote import open_file
 from penstock.formats.base.format import Format
+from penstock.formats.mapping.index import Where
 from penstock.formats.mapping.kinds import is_of_package, suffix_of, tree_of
 from penstock.formats.mapping.rules import NAME, VERSION, EpisodeMapping
 from penstock.formats.mapping.shipped import recognised_mapping, shipped_mapping, shipped_names
@@ -40,10 +41,12 @@ class MappingFormat(Format):
         *,
         mapping: str | Path | Mapping[str, Any] | EpisodeMapping | None = None,
         cache_bytes: int = CACHE_BYTES,
+        cache: Where = "user",
         **entries: Any,
     ) -> FilesSource:
         """Open files as episodes, by the mapping in a file, in a dict, in keyword arguments, or one that ships, by its
-        name."""
+        name. `cache`: whether an index in the user's cache is read and kept (`"user"`), made again (`"refresh"`), or
+        neither (`"off"`)."""
         if mapping is not None and entries:
             raise ArgumentError(f"expected a mapping or its entries, got mapping and {sorted(entries)}")
         place = _mapping_at(path)
@@ -53,7 +56,7 @@ class MappingFormat(Format):
             mapping = _sure_guess(path)
         chosen = entries or place or {} if mapping is None else mapping
         root = path.parent if path == place else path
-        return FilesSource(root, _as_mapping(chosen), cache_bytes=cache_bytes)
+        return FilesSource(root, _as_mapping(chosen), cache_bytes=cache_bytes, cache=cache)
 
     @override
     def advice(self, path: Path) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -47,6 +47,10 @@ OTHERS: Mapping[str, Callable[[Path], FileTree]] = {
 TABLES = (".csv", ".tsv", ".tab", ".csv.gz", ".tsv.gz")
 ELSEWHERE: Mapping[str, str] = dict.fromkeys((".mcap", ".bag", ".db3"), "penstock-logs")
 """Kinds that another distribution reads: what to install where one is missing."""
+REFUSED: Mapping[str, str] = dict.fromkeys(
+    (".xlsx", ".xls", ".xlsm", ".ods"), "spreadsheets are not read: save each sheet as CSV, and open that"
+)
+"""Kinds that are not read, and what to do instead."""
 READABLE = (*SUFFIXES, *TABLES, *IMAGES, *ELSEWHERE)
 
 
@@ -76,6 +80,12 @@ def _tree_of_package(path: Path, suffix: str) -> FileTree:
         return kind(path)
 
 
+def refusal(names: Iterable[str]) -> str | None:
+    """Return what to do instead for the first file of a kind that is not read; None without one."""
+    endings = (Path(name).suffix.lower() for name in names)
+    return next((REFUSED[ending] for ending in endings if ending in REFUSED), None)
+
+
 def tree_of(paths: Sequence[Path], csv: CsvOptions | None = None, *, are_rows: bool = False) -> FileTree:
     """Return the arrays of a file; of several files, which are images or have a row each, arrays with these rows.
 
@@ -98,6 +108,8 @@ def tree_of(paths: Sequence[Path], csv: CsvOptions | None = None, *, are_rows: b
     read = other if suffix is None else SUFFIXES.get(suffix)
     if read is None and path.is_file() and has_signature(path):
         read = Hdf5Tree
+    if read is None and (hint := refusal([path.name])) is not None:
+        raise FormatError(hint, path=path)
     if read is None:
         raise FormatError(f"expected a file that ends in one of {list(READABLE)}, got {path.name}", path=path)
     with parsing(path):

@@ -373,7 +373,7 @@ class MappingReading:
 
     def _digest(self, spec: Spec, offsets: IntArray) -> str:
         named = dict.fromkeys(path for unit in self._found.units for some in unit.files.values() for path in some)
-        files = [file for path in named for file in _files_of(path)]
+        files = [file for path in named for file in files_of(path)]
         identity = json.dumps([digest_of_files(files), self._mapping.digest, spec.fingerprint])
         return hashlib.sha256(identity.encode() + offsets.tobytes()).hexdigest()
 
@@ -442,6 +442,6 @@ def _ends_without(ends: EpisodeEnds, kept: IntArray, lengths: IntArray) -> Episo
     return replace(ends, offsets=offsets_of(lengths), terminations=terminations, truncations=truncations)
 
 
-def _files_of(path: Path) -> list[Path]:
-    """The file, or all files of a store that is a folder."""
+def files_of(path: Path) -> list[Path]:
+    """Return the file, or all files of a store that is a folder."""
     return [path / name for name in names_below(path)] if path.is_dir() else [path]

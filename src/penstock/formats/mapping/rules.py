@@ -96,7 +96,7 @@ class ColumnRule:
     """Where the rows of a column are.
 
     `arrays`: path of an array in the file, a pattern, or several arrays of one number a row, which become one row;
-    `otherwise`: the array where the first is not there. `files`: a pattern of files, for arrays that are not in the
+    `otherwise`: the array of files without the first. `files`: a pattern of files, for arrays that are not in the
     episode's own file; names are the names of the mapping's `files`. `align`, `dtype`, `unit`: of the rows, where the
     file does not say or says something else. `at`, `bits`, `rgb`, `scale`: see `penstock.formats.mapping.values`.
     `drop_first`, `drop_last`: rows of each episode that are no rows of the column. `without`: pattern of text rows

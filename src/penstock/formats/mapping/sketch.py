@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 from penstock.files import write_atomic
 from penstock.formats.mapping.columns import NAMES, known_name
 from penstock.formats.mapping.images import IMAGES
-from penstock.formats.mapping.kinds import is_of_package, suffix_of, tree_of
+from penstock.formats.mapping.kinds import is_of_package, refusal, suffix_of, tree_of
 from penstock.formats.mapping.rules import NAME, ColumnRule, EpisodeMapping, Pattern, toml_of
 from penstock.formats.mapping.tree import TreeGuess, TreeLeaf
 from penstock.formats.mapping.units import names_below
@@ -105,7 +105,8 @@ class Sketch:
         """The two ways out, with calls that are filled in."""
         arrays = 'penstock.from_arrays({"observations": ..., "actions": ...}, lengths=[...]) takes arrays of your own'
         if self.guess is None:
-            return arrays
+            hint = refusal(self.names)
+            return arrays if hint is None else f"{hint}; or {arrays}"
         written = f"or write that to a file with `penstock adopt {self.path}`"
         return f"open it with a mapping, as {self.call}, {written}; {arrays}"
 

@@ -13,10 +13,12 @@ from penstock.core.arrays import AnyArray
 from penstock.core.cache import Cache
 from penstock.core.ragged import Array, Ragged
 from penstock.core.selection import Selection
+from penstock.errors import ArgumentError
 from penstock.files.listing import read_unchanged
 from penstock.files.remote import FileState, file_state
 from penstock.formats.base.state import StateSource
 from penstock.formats.mapping.columns import FilesColumn
+from penstock.formats.mapping.index import WHERE, FolderListing, MappingIndex, Where
 from penstock.formats.mapping.kinds import tree_of
 from penstock.formats.mapping.reading import MappingReading, MappingState
 from penstock.formats.mapping.rules import EpisodeMapping, Pattern
@@ -26,14 +28,29 @@ CACHE_BYTES = 256 << 20
 
 
 class FilesSource(StateSource[MappingState]):
-    """Files of any kind as episodes. Opening reads the headers of all files, and text files whole."""
+    """Files of any kind as episodes. Opening reads the headers of all files, and text files whole; or the index that an
+    earlier opening kept in the user's cache."""
 
-    def __init__(self, path: Path, mapping: EpisodeMapping, *, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(
+        self, path: Path, mapping: EpisodeMapping, *, cache_bytes: int = CACHE_BYTES, cache: Where = "user"
+    ) -> None:
+        if cache not in WHERE:
+            raise ArgumentError(f"expected cache among {list(WHERE)}, got {cache!r}")
         self._path, self._mapping = path.absolute(), mapping
-        self._reopen = partial(FilesSource, self._path, mapping, cache_bytes=cache_bytes)
+        kept: Where = "user" if cache == "refresh" else cache
+        self._reopen = partial(FilesSource, self._path, mapping, cache_bytes=cache_bytes, cache=kept)
         self._trees, self._blocks = Cache(cache_bytes), Cache(cache_bytes)
         self._opened: dict[Path, FileState] = {}
-        self._state = MappingReading(self._path, mapping, self._tree).state()
+        listing = FolderListing.of(self._path)
+        index = MappingIndex.of(listing, mapping, cache)
+        state = None if index is None or cache == "refresh" else index.load()
+        if state is None:
+            state = MappingReading(self._path, mapping, self._tree).state()
+            if index is not None:
+                index.save(state)
+        else:
+            self._opened = listing.opened(state.units)
+        self._state = state
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._reopen, ()

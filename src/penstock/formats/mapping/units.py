@@ -12,7 +12,7 @@ from penstock.core.order import in_natural_order
 from penstock.core.text import counted
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut, unused_files
-from penstock.formats.mapping.kinds import READABLE, suffix_of
+from penstock.formats.mapping.kinds import READABLE, refusal, suffix_of
 from penstock.formats.mapping.rules import NAME, EpisodeMapping, Pattern
 
 DEEPEST = 16  # levels of folders
@@ -141,6 +141,8 @@ def _common_pattern(names: Sequence[str], root: Path) -> str:
     for name in names:
         if (suffix := suffix_of(name)) is not None:
             suffixes[suffix] += 1
+    if not suffixes and (hint := refusal(names)) is not None:
+        raise FormatError(hint, path=root)
     if not suffixes:
         raise FormatError(f"expected files that end in one of {list(READABLE)}, got {_shown(names)}", path=root)
     if len(suffixes) > 1:

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from penstock.containers.zarr.group import CACHE_BYTES
 from penstock.core.cache import Cache
-from penstock.errors import FormatError
+from penstock.errors import FormatError, RemoteError
 from penstock.formats.base.file_facts import FileSurvey
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
@@ -32,7 +32,12 @@ class ScenarioFormat(Format):
 
     def recognises(self, path: Path) -> bool:
         """Whether there are files of the kind. Cost: lists of some folders, and a look into some files."""
-        return self.kind.recognises(path)
+        try:
+            return self.kind.recognises(path)
+        except RemoteError:
+            raise
+        except OSError:
+            return False  # a folder below that cannot be listed
 
     def open(self, path: Path, **options: Any) -> ScenarioSource:
         """Open for reading."""

@@ -50,18 +50,18 @@ GROUP BY scene_token, lidar_token ORDER BY 2, scene_token, lidar_token
 _FRAMES = """
 SELECT lp.token, lp.timestamp, ep.x, ep.y, ep.z, ep.qw, ep.qx, ep.qy, ep.qz
 FROM lidar_pc AS lp LEFT JOIN ego_pose AS ep ON ep.token = lp.ego_pose_token
-WHERE lp.scene_token = ? AND lp.lidar_token = ? ORDER BY lp.timestamp, lp.rowid
+WHERE lp.scene_token = ? AND lp.lidar_token IS ? ORDER BY lp.timestamp, lp.rowid
 """
 _BOXES = """
 SELECT lb.lidar_pc_token, lb.track_token, c.name, lb.x, lb.y, lb.length, lb.width, lb.height, lb.yaw, lb.vx, lb.vy
 FROM lidar_pc AS lp JOIN lidar_box AS lb ON lb.lidar_pc_token = lp.token
 LEFT JOIN track AS t ON t.token = lb.track_token LEFT JOIN category AS c ON c.token = t.category_token
-WHERE lp.scene_token = ? AND lp.lidar_token = ? ORDER BY lp.timestamp, lb.rowid
+WHERE lp.scene_token = ? AND lp.lidar_token IS ? ORDER BY lp.timestamp, lb.rowid
 """
 _LIGHTS = """
 SELECT tl.lidar_pc_token, tl.lane_connector_id, tl.status
 FROM lidar_pc AS lp JOIN traffic_light_status AS tl ON tl.lidar_pc_token = lp.token
-WHERE lp.scene_token = ? AND lp.lidar_token = ? ORDER BY lp.timestamp, tl.rowid
+WHERE lp.scene_token = ? AND lp.lidar_token IS ? ORDER BY lp.timestamp, tl.rowid
 """
 _LOG = """
 SELECT l.vehicle_name, l.logfile, l.location, l.map_version

@@ -174,11 +174,11 @@ def _faces(file: Path, sync: Any) -> tuple[AnyArray, IntArray]:
     if found is None:
         return faces_of([], []), np.zeros(0, np.int64)
     _, owners, values = found
-    states: list[Any] = values("status").to_pylist()
-    if unknown := [state for state in states if state is None or state >= len(STATES)]:
-        raise FormatError(f"expected a status of a light within 0:{len(STATES)}, got {unknown[0]}", path=file)
+    states = values("status").fill_null(len(STATES)).to_numpy(zero_copy_only=False).astype(np.int64)
+    if len(states) and states.max() >= len(STATES):
+        raise FormatError(f"expected a status of a light within 0:{len(STATES)}, got {states.max()}", path=file)
     lanes: list[Any] = values("lane_id").to_pylist()
-    return faces_of(list(map(str, lanes)), [STATES[state] for state in states]), owners
+    return faces_of(list(map(str, lanes)), np.array(STATES)[states].tolist()), owners
 
 
 def _listed(file: Path, sync: Any, name: str) -> tuple[Any, IntArray, Any] | None:

@@ -107,17 +107,20 @@ class ScenarioKind(ABC):
         """Names within the data set of the other files in the folders of its files; none where it is one file."""
         if not path.is_dir():
             return []
-        known = {*files, *(other for file in files for other in self.companions(file))}
-        others = (each for folder in dict.fromkeys(file.parent for file in files) for each in folder.iterdir())
-        return [each.relative_to(path).as_posix() for each in others if each not in known and each.is_file()]
+        known = {*map(str, files), *(str(other) for file in files for other in self.companions(file))}
+        names: list[str] = []
+        for folder in dict.fromkeys(str(file.parent) for file in files):
+            with os.scandir(folder) as entries:
+                names += [entry.path for entry in entries if entry.path not in known and entry.is_file()]
+        return [name.removeprefix(f"{path}/") for name in names]
 
     def _found(self, path: Path, most: int | None = None) -> Iterator[Path]:
-        """Files with the right name, folder by folder, downwards; in the first `most` folders of each depth."""
+        """Files with the right name, of the first depth that has some; in the first `most` folders of each depth."""
         if not path.is_dir():
             if self.is_named(path.name):
                 yield path
             return
-        level = [str(path)]
+        level, found = [str(path)], False
         for _ in range(self.depth + 1):
             below: list[str] = []
             for folder in level[:most]:
@@ -128,7 +131,10 @@ class ScenarioKind(ABC):
                         if entry.is_dir():
                             below.append(entry.path)
                         elif self.is_named(entry.name):
+                            found = True
                             yield Path(entry.path)
+            if found:
+                return  # folders of sensors below may have millions of files
             level = below
 
 
