@@ -1,8 +1,8 @@
 """`ReadAhead`: batches at any positions, which threads read before they are asked for, where requests are regular.
 
 Trainers that split batches over processes ask for every n-th batch, or for a part of each. So the next request is
-guessed: it is as far behind the last one as that was behind the one before, and has as many samples, up to the end of
-the epoch. A wrong guess costs the work and changes nothing: what is not at hand is read when it is asked for.
+guessed: it follows the last one at the distance between the last two, with an equal number of samples, up to the end of
+the epoch. A wrong guess costs the work and changes nothing: each request for other positions is read when it comes.
 """
 
 from __future__ import annotations
