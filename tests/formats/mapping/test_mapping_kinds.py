@@ -293,7 +293,9 @@ def test_a_kind_whose_distribution_is_missing_says_what_to_install(
         (tmp_path / name).write_bytes(b"x")
         with pytest.raises(MissingExtraError, match="pip install penstock-logs"):
             penstock.open(tmp_path / name)
-    with pytest.raises(UnknownFormatError, match=r"a\.mcap cannot be read: expected the distribution that reads"):
+    with pytest.raises(
+        UnknownFormatError, match=r"a\.mcap cannot be read: expected the distribution that reads \.mcap files"
+    ):
         penstock.open(tmp_path)
 
 

@@ -61,7 +61,7 @@ def test_items_equal_those_of_lerobot_and_transforms_leave_depth_alone(kind: str
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_depth_and_its_statistics_in_metres(kind: str) -> None:
-    """lerobot 0.6.1 returns the same, but for the last bit of float32 before `shift` is taken off (`depth_metres.npz`)."""
+    """lerobot 0.6.1 returns the same but for the last bit before `shift` is taken off (`depth_metres.npz`)."""
     data = LeRobotDataset("me/set", root=GOLDEN / kind, depth_output_unit="m")
     wanted = np.load(GOLDEN / "depth_metres.npz")[kind]
     found = np.stack([data[i][NAME].numpy() for i in (0, 7, 17)])
