@@ -58,6 +58,7 @@ def test_every_benchmark_has_a_command_and_every_command_its_benchmark() -> None
     }
     helpers = {"minari_reference.py", "packing_grain.py"}
     helpers |= {"minari_suite.py", "slurm.py", "trainers.py"}  # a checkout of Minari, a running Slurm, `make trainers`
+    helpers |= {"lerobot_for_python_311.py", "tests_of_lerobot.py"}  # for `.build/lerobot`, and a checkout of LeRobot
     assert {command.words.split()[0] for command in measure.COMMANDS} == scripts - helpers
 
 

@@ -5,7 +5,7 @@ The frame of a row is the nearest one of the episode's own frames to `start + ti
 away than the tolerance and the rounding of timestamps. LeRobot looks for the nearest frame in the whole file: a row
 behind the end of its episode gets a picture of the next one there.
 
-When an episode is written, each camera has an encoder and a thread of its own.
+When an episode is written, each camera has its own encoder and thread.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def bounds(place: VideoPlace, tolerance: float, fps: float) -> tuple[float, floa
 
 @dataclass(frozen=True)
 class EncoderSettings:
-    """Settings of the encoders of a dataset, see `VideoWriter`. Depth is encoded without loss, whatever they are."""
+    """Settings of the encoders of a dataset, see `VideoWriter`. Depth is encoded without loss with all of them."""
 
     codec: str = "libsvtav1"
     crf: float | None = None

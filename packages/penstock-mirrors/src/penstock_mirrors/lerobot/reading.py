@@ -124,7 +124,7 @@ def items_of(batch: Columns, meta: LeRobotDatasetMetadata, options: ItemOptions)
 
 
 def depth_in(unit: Unit, feature: Feature, depth: Depth, rows: AnyArray) -> AnyArray:
-    """Return depth in a unit, as float32. Millimetres of video are whole, metres are those of the code."""
+    """Return depth in a unit, as float32. Millimetres of video are whole, metres are as the code has them."""
     factor = factor_of(depth, unit)
     if feature.dtype == "video" and unit == "m" and depth.unit != "m":
         return replace(depth, unit="m").values[replace(depth, unit="mm").codes(rows)]
@@ -142,7 +142,7 @@ def values_of(feature: Feature, rows: Ragged) -> list[Any]:
 def tensor_of(feature: Feature, rows: Array, times: int = 0, *, raw: bool = False) -> Any:
     """Return the values of a feature: a tensor with a row for each sample, or a list of text.
 
-    Pictures are floats from 0 to 1; with `raw`, those of videos stay bytes.
+    Pictures are floats from 0 to 1; with `raw`, frames of videos stay bytes.
     """
     if isinstance(rows, Ragged):
         return values_of(feature, rows)
