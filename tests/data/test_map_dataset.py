@@ -239,7 +239,7 @@ def test_fetch_lays_several_sources_over_one_another():
 def test_fetch_refuses_sources_that_differ():
     one = from_arrays({"actions": np.arange(4), "words": np.zeros(4)}, lengths=[4]).source
     two = from_arrays({"actions": np.arange(4.0), "words": np.zeros(4)}, lengths=[4]).source
-    with pytest.raises(SpecError, match=r"actions .* in source 1"):
+    with pytest.raises(SpecError, match=r"'actions' alike in every source, got int64 .* and float64 .* in source 1"):
         Fetch([one, two], TwoSources())
 
 

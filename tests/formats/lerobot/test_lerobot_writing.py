@@ -201,7 +201,8 @@ def test_statistics_equal_those_of_lerobot(name: str) -> None:
             whole[path] = stats.merged(whole[path], found) if path in whole else found
             for figure, value in expected.items():
                 if "images" in path and not old:
-                    np.testing.assert_allclose(found[figure], value, rtol=5e-3)
+                    lost = 5e-4 if figure == "std" else 0.0  # by its sums of squares, of values from 0 to 1
+                    np.testing.assert_allclose(found[figure], value, rtol=5e-3, atol=lost)
                 elif "images" not in path or figure != "std":
                     np.testing.assert_array_equal(found[figure], value, strict=False, err_msg=f"{path} {figure}")
     if not old:

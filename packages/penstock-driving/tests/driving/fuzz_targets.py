@@ -13,6 +13,7 @@ import numpy as np
 
 import penstock
 from penstock.containers.tfrecord import record_of
+from penstock.files.remote import read_bytes
 from penstock_driving.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter, Scene
 from penstock_driving.map.api import InterpolationMethod, MapAPI, load_metadata, matrix_of
 from tests.fuzz.edits import protobuf
@@ -100,7 +101,7 @@ def sets() -> Iterator[Target]:
 
 def read_scenario(folder: Path, rng: Random) -> tuple[str, bool]:
     """The one scenario of a file of Waymo whose record has these bytes."""
-    (folder / "a.tfrecord").write_bytes(record_of((folder / "scenario.bin").read_bytes()))
+    (folder / "a.tfrecord").write_bytes(record_of(read_bytes(folder / "scenario.bin")))
     with penstock.open(folder / "a.tfrecord", format="waymo") as data:
         found: Any = data.source
         return hashlib.sha256(found.agents[:].tobytes() + repr(found.episode_metadata([0])).encode()).hexdigest(), False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from penstock.core.cache import Cache
 from penstock.core.text import counted
 from penstock.errors import FormatError
 from penstock.files.listing import digest_of_files
+from penstock.files.remote import whole_for_block
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.file_facts import FileFacts, FileSurvey, FileTable
 from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
@@ -45,7 +47,7 @@ def _facts(kind: ScenarioKind, file: Path) -> FileFacts:
     unread: dict[LeftOut, None] = {}
     error: str | None = None
     try:
-        with parsing(file), np.errstate(over="ignore", invalid="ignore"):
+        with _reading(kind, file):
             for key, scenario in kind.scenarios(file):
                 text = json.dumps([scenario.host, dict(scenario.metadata)], sort_keys=True).encode()
                 sizes = (len(scenario.frames), len(scenario.agents), len(scenario.tl_faces))
@@ -58,6 +60,17 @@ def _facts(kind: ScenarioKind, file: Path) -> FileFacts:
     values = {"lost": dict(lost), "unread": [entry.to_json() for entry in unread]}
     counts = np.array(rows, np.int64).reshape(-1)
     return FileFacts(values, {"scenes": counts, "text": np.frombuffer(texts, np.uint8)}, error)
+
+
+@contextmanager
+def _reading(kind: ScenarioKind, file: Path) -> Generator[None]:
+    """Have all bytes of a file and its companions on this machine for the block, and its errors with its name."""
+    with ExitStack() as stack:
+        for place in (file, *kind.companions(file)):
+            stack.enter_context(whole_for_block(place))
+        stack.enter_context(parsing(file))
+        stack.enter_context(np.errstate(over="ignore", invalid="ignore"))  # numbers that float32 has no room for
+        yield
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +110,7 @@ class SceneIndex:
     def read(self, scene: int) -> Scenario:
         """A scene, whose frames count agents and faces in the whole data set."""
         file, key = self.files[int(self.file[scene])], int(self.counts[scene, 0])
-        with parsing(file), np.errstate(over="ignore", invalid="ignore"):  # numbers that float32 has no room for
+        with _reading(self.kind, file):
             read = self.kind.read(file, key)
         sizes = [len(read.frames), len(read.agents), len(read.tl_faces)]
         if sizes != self.counts[scene, 1:4].tolist():
