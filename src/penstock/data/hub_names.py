@@ -25,11 +25,11 @@ def hub_datasets(name: str, formats: Iterable[Format]) -> list[HubDataset]:
     endings = tuple(ending for each in available().values() for ending in (*each.suffixes, *each.file_suffixes))
     if _NAME.fullmatch(name) is None or name.endswith(endings) or (others and Path(first).exists()):
         return []
-    found = [place for each in formats if (place := each.on_hub(name)) is not None]
+    datasets = [place for each in formats if (place := each.on_hub(name)) is not None]
     if is_repository(name):
         command = f"hf download {name} --repo-type dataset"
-        found.append(HubDataset(f"{DATASETS}{name}", download_cache(), "HF_HUB_CACHE", command))
-    return list({place.url: place for place in reversed(found)}.values())[::-1]
+        datasets.append(HubDataset(f"{DATASETS}{name}", download_cache(), "HF_HUB_CACHE", command))
+    return list({place.url: place for place in reversed(datasets)}.values())[::-1]
 
 
 def open_on_hub(name: str, places: Sequence[HubDataset]) -> tuple[str, Path]:

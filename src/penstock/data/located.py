@@ -164,9 +164,9 @@ def locate(
     location = Location.of(given, storage_options)
     chosen = None if format is None else named(format)
     typed = _typed(given)
-    found = [_found(name, path, chosen, on_hubs=name in typed) for name, path in location.resolve()]
-    places = [(entry, path) for entry, _, path in found]
-    urls = [name if name != str(path) else None for _, name, path in found]
+    resolved = [_found(name, path, chosen, on_hubs=name in typed) for name, path in location.resolve()]
+    places = [(entry, path) for entry, _, path in resolved]
+    urls = [name if name != str(path) else None for _, name, path in resolved]
     if missing := [str(path) for entry, path in places if entry is None and not path.exists()]:
         if len(places) == 1:
             raise nothing_at(places[0][1], str(location))

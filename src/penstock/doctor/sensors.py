@@ -81,11 +81,11 @@ def _frozen(
     rows: AnyArray,
     bounds: IntArray,
     moving: IntArray,
-    found: tuple[IntArray, IntArray],
+    spans: tuple[IntArray, IntArray],
     thresholds: CheckThresholds,
 ) -> BoolArray:
     """`[runs]` bool, which runs of equal rows come from a frozen sensor."""
-    start, size = found
+    start, size = spans
     if not len(start):
         return np.zeros(0, np.bool_)
     episode = np.searchsorted(bounds, start, side="right") - 1

@@ -174,8 +174,8 @@ class HubStore(FsspecStore):
                 repository, inside, repo_type="dataset", revision=commit, endpoint=system.endpoint
             )
             with self.translated(name):
-                found = self.client.get_hf_file_metadata(url, token=system.token, timeout=self._timeout)
-            store = self._http(str(found.location), system)
+                metadata = self.client.get_hf_file_metadata(url, token=system.token, timeout=self._timeout)
+            store = self._http(str(metadata.location), system)
             store.url = joined(self.url, name)
             store.advice = LOGIN
             if len(self._located) >= _OBJECTS:

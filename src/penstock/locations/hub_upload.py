@@ -126,16 +126,16 @@ class HubUpload:
         """The files of the dataset at a commit, and what the Hub tells of each; none where there is no repository."""
         try:
             with self._hub.translated(""):
-                at = {"repo_type": "dataset", "revision": head or self._info().sha}
+                commit = {"repo_type": "dataset", "revision": head or self._info().sha}
         except FileNotFoundError:
             return {}
         api, inside = self._hub.api(), self._inside
         try:
             with self._hub.translated(""):
-                entries = list(api.list_repo_tree(self._repository, inside or None, recursive=True, **at))
+                entries = list(api.list_repo_tree(self._repository, inside or None, recursive=True, **commit))
         except FileNotFoundError:  # no folder, but it may be a file
             with self._hub.translated(""):
-                entries = api.get_paths_info(self._repository, [inside], **at)
+                entries = api.get_paths_info(self._repository, [inside], **commit)
         others = self._own.union(self._besides)
         return {entry.path: entry for entry in entries if hasattr(entry, "blob_id") and entry.path not in others}
 
@@ -166,7 +166,7 @@ class HubUpload:
         """Upload the contents of files, and commit them on a head; return the new commit."""
         message = f"Upload {self._inside or 'the dataset'} with penstock{f' ({part})' if part else ''}"
         with self._hub.translated(""):
-            made = self._hub.api().create_commit(
+            commit = self._hub.api().create_commit(
                 self._repository,
                 operations,
                 commit_message=message,
@@ -174,7 +174,7 @@ class HubUpload:
                 revision=self._revision,
                 parent_commit=head,
             )
-        return str(made.oid)
+        return str(commit.oid)
 
     def _compare(self, commit: str, manifest: Mapping[str, int]) -> None:
         """Raise an error unless the commit has all files: a repository can have rules that leave files out."""

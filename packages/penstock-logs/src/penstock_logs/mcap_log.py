@@ -33,7 +33,7 @@ FOOTER = 9 + 20
 
 
 @dataclass(eq=False)
-class _Found:
+class _Contents:
     """The records of a file: schemas and channels by id, and the messages of each channel."""
 
     schemas: dict[int, records.Schema] = field(default_factory=dict[int, records.Schema])
@@ -59,20 +59,20 @@ class McapLog(ChunkedLog):
         if file.read(len(MAGIC)) != MAGIC:
             raise FormatError("expected an MCAP file, which begins with its magic bytes", path=self.path)
         size = file.seek(0, io.SEEK_END)
-        found = self._summary(file, size)
-        if found is None:
-            found = self._scanned(file, size)
-        self._places = found.places
-        for name, length in found.attachments:
+        contents = self._summary(file, size)
+        if contents is None:
+            contents = self._scanned(file, size)
+        self._places = contents.places
+        for name, length in contents.attachments:
             self.left_out.append(LeftOut("member", name, "document", f"an attachment of {length:,} bytes is not read"))
-        for offset in found.metadata:
+        for offset in contents.metadata:
             with parsing(self.path, "metadata"):
                 content = _content(file, offset, size, Opcode.METADATA, self.path)
                 record = records.Metadata.read(_stream(content))
                 self.values |= {f"{record.name}/{key}": value for key, value in record.metadata.items()}
-        return self._topics(found)
+        return self._topics(contents)
 
-    def _summary(self, file: IO[bytes], size: int) -> _Found | None:
+    def _summary(self, file: IO[bytes], size: int) -> _Contents | None:
         """The records of the summary; None if there is none, or it is not to be trusted."""
         if size < len(MAGIC) * 2 + FOOTER:
             return None
@@ -89,38 +89,38 @@ class McapLog(ChunkedLog):
             message = "the summary does not have its checksum: all messages were looked for instead"
             self.left_out.append(LeftOut("bytes", "summary", "checksum", message))
             return None
-        found = _Found()
+        contents = _Contents()
         with parsing(self.path, "summary"):
             for code, offset, length in _records(io.BytesIO(summary), 0, len(summary)):
-                self._take(found, code, summary[offset : offset + length])
-            return found if self._index(file, found, size) else None
+                self._take(contents, code, summary[offset : offset + length])
+            return contents if self._index(file, contents, size) else None
 
-    def _take(self, found: _Found, code: int, content: bytes) -> None:
+    def _take(self, contents: _Contents, code: int, content: bytes) -> None:
         """Take in a record of the summary."""
         stream = _stream(content)
         if code == Opcode.SCHEMA:
             schema = records.Schema.read(stream)
-            found.schemas[schema.id] = schema
+            contents.schemas[schema.id] = schema
         elif code == Opcode.CHANNEL:
             channel = records.Channel.read(stream)
-            found.channels[channel.id] = channel
+            contents.channels[channel.id] = channel
         elif code == Opcode.CHUNK_INDEX:
-            found.chunks.append(records.ChunkIndex.read(stream))
+            contents.chunks.append(records.ChunkIndex.read(stream))
         elif code == Opcode.STATISTICS:
-            found.statistics = records.Statistics.read(stream)
+            contents.statistics = records.Statistics.read(stream)
         elif code == Opcode.ATTACHMENT_INDEX:
             attachment = records.AttachmentIndex.read(stream)
-            found.attachments.append((attachment.name, attachment.data_size))
+            contents.attachments.append((attachment.name, attachment.data_size))
         elif code == Opcode.METADATA_INDEX:
-            found.metadata.append(records.MetadataIndex.read(stream).offset)
+            contents.metadata.append(records.MetadataIndex.read(stream).offset)
 
-    def _index(self, file: IO[bytes], found: _Found, size: int) -> bool:
+    def _index(self, file: IO[bytes], contents: _Contents, size: int) -> bool:
         """Read the indexes of messages; a chunk without one is unpacked. Returns whether they have all messages."""
-        for chunk in found.chunks:
-            number = len(found.places)
-            found.places.append((chunk.chunk_start_offset, chunk.chunk_length))
+        for chunk in contents.chunks:
+            number = len(contents.places)
+            contents.places.append((chunk.chunk_start_offset, chunk.chunk_length))
             if not chunk.message_index_offsets:
-                self._scan_chunk(file, found, number)
+                self._scan_chunk(file, contents, number)
                 continue
             start = chunk.chunk_start_offset + chunk.chunk_length
             index = exactly(file, start, chunk.message_index_length, self.path)
@@ -128,46 +128,48 @@ class McapLog(ChunkedLog):
                 if code == Opcode.MESSAGE_INDEX:
                     (channel,) = struct.unpack_from("<H", index, offset)
                     pairs = np.frombuffer(index, "<u8", (length - 6) // 16 * 2, offset + 6).reshape(-1, 2)
-                    rows = found.messages.setdefault(channel, [])
+                    rows = contents.messages.setdefault(channel, [])
                     rows += [(time, number, place) for time, place in pairs.tolist()]
-        counts = {channel: len(rows) for channel, rows in found.messages.items()}
-        stated = found.statistics
+        counts = {channel: len(rows) for channel, rows in contents.messages.items()}
+        stated = contents.statistics
         if stated is None:
-            return bool(found.chunks) and counts.keys() <= found.channels.keys()
+            return bool(contents.chunks) and counts.keys() <= contents.channels.keys()
         given = {channel: n for channel, n in stated.channel_message_counts.items() if n}
         per_channel = not given or given == counts
-        return sum(counts.values()) == stated.message_count and per_channel and counts.keys() <= found.channels.keys()
+        return (
+            sum(counts.values()) == stated.message_count and per_channel and counts.keys() <= contents.channels.keys()
+        )
 
-    def _scanned(self, file: IO[bytes], size: int) -> _Found:
+    def _scanned(self, file: IO[bytes], size: int) -> _Contents:
         """Look for all records from start to end, without an index."""
-        found = _Found()
+        contents = _Contents()
         ended = False
         for code, offset, length in _records(file, len(MAGIC), size):
             if code == Opcode.DATA_END:
                 ended = True
                 break
             if code in (Opcode.SCHEMA, Opcode.CHANNEL):
-                self._take(found, code, exactly(file, offset, length, self.path))
+                self._take(contents, code, exactly(file, offset, length, self.path))
             elif code == Opcode.MESSAGE and length >= MESSAGE.size:
                 channel, _, time, _ = MESSAGE.unpack(exactly(file, offset, MESSAGE.size, self.path))
-                found.add(channel, time, -1, offset - HEAD.size)
+                contents.add(channel, time, -1, offset - HEAD.size)
             elif code == Opcode.CHUNK:
-                found.places.append((offset - HEAD.size, HEAD.size + length))
-                self._scan_chunk(file, found, len(found.places) - 1)
+                contents.places.append((offset - HEAD.size, HEAD.size + length))
+                self._scan_chunk(file, contents, len(contents.places) - 1)
             elif code == Opcode.METADATA:
-                found.metadata.append(offset - HEAD.size)
+                contents.metadata.append(offset - HEAD.size)
             elif code == Opcode.ATTACHMENT:
                 attachment = records.Attachment.read(_stream(exactly(file, offset, length, self.path)))
-                found.attachments.append((attachment.name, len(attachment.data)))
-        total = sum(map(len, found.messages.values()))
+                contents.attachments.append((attachment.name, len(attachment.data)))
+        total = sum(map(len, contents.messages.values()))
         if not ended:
             message = f"the file was cut, or its writer was killed: it has {counted(total, 'whole message')} of more"
             self.left_out.append(LeftOut("bytes", self.path.name, "truncated", message))
-        return found
+        return contents
 
-    def _scan_chunk(self, file: IO[bytes], found: _Found, number: int) -> None:
+    def _scan_chunk(self, file: IO[bytes], contents: _Contents, number: int) -> None:
         """Add the messages of a chunk, which has no index. A damaged chunk is left out, and said."""
-        start, length = found.places[number]
+        start, length = contents.places[number]
         try:
             with parsing(self.path, f"the chunk at byte {start}"):
                 content = _unpacked(exactly(file, start, length, self.path), self.path)
@@ -178,23 +180,25 @@ class McapLog(ChunkedLog):
             return
         for code, offset, size in _records(io.BytesIO(content), 0, len(content)):
             if code in (Opcode.SCHEMA, Opcode.CHANNEL):
-                self._take(found, code, content[offset : offset + size])
+                self._take(contents, code, content[offset : offset + size])
             elif code == Opcode.MESSAGE and size >= MESSAGE.size:
                 channel, _, time, _ = MESSAGE.unpack_from(content, offset)
-                found.add(channel, time, number, offset - HEAD.size)
+                contents.add(channel, time, number, offset - HEAD.size)
 
-    def _topics(self, found: _Found) -> dict[str, Topic]:
+    def _topics(self, contents: _Contents) -> dict[str, Topic]:
         """Topics, each with the messages of all its channels."""
         by_topic: dict[str, list[records.Channel]] = {}
-        for channel in found.channels.values():
+        for channel in contents.channels.values():
             by_topic.setdefault(channel.topic, []).append(channel)
-        for channel in found.messages.keys() - found.channels.keys():
-            message = f"{counted(len(found.messages[channel]), 'message')} of a channel that the file does not describe"
+        for channel in contents.messages.keys() - contents.channels.keys():
+            message = (
+                f"{counted(len(contents.messages[channel]), 'message')} of a channel that the file does not describe"
+            )
             self.left_out.append(LeftOut("topic", f"channel {channel}", "missing-part", message))
         topics: dict[str, Topic] = {}
         for name, channels in by_topic.items():
-            rows = [row for channel in channels for row in found.messages.get(channel.id, [])]
-            if (topic := self._topic(name, channels, found.schemas, rows)) is not None:
+            rows = [row for channel in channels for row in contents.messages.get(channel.id, [])]
+            if (topic := self._topic(name, channels, contents.schemas, rows)) is not None:
                 self._put(topics, topic)
         return topics
 

@@ -178,7 +178,7 @@ class Bag2Log(Log):
         """Yield messages of a topic."""
         with parsing(self.path, topic.name), closing(self._connected()) as database:
             for number in topic.offset[rows].tolist():
-                found = database.execute("SELECT data FROM messages WHERE id = ?", [number]).fetchone()
-                if found is None:
+                row = database.execute("SELECT data FROM messages WHERE id = ?", [number]).fetchone()
+                if row is None:
                     raise FormatError(f"expected a message {number}, got none", path=self.path)
-                yield StoredMessage(bytes(found[0]), None)
+                yield StoredMessage(bytes(row[0]), None)

@@ -82,12 +82,12 @@ class LogTree(FileTree):
     def find_leaves(self) -> Mapping[str, TreeLeaf]:
         """Return the fields of each topic."""
         leaves: dict[str, TreeLeaf] = {}
-        for found in self._topics.values():
-            topic, n = found.topic, len(found.topic.times)
+        for group in self._topics.values():
+            topic, n = group.topic, len(group.topic.times)
             note = f"{topic.type}, {topic.rate:.3g} a second" if n > 1 else topic.type
             leaves[f"{topic.name}/{LOG_TIME}"] = TreeLeaf(n, TIME, is_time=True, note=note)
-        for found in self._topics.values():
-            leaves |= self._leaves_of_topic(found)
+        for group in self._topics.values():
+            leaves |= self._leaves_of_topic(group)
         return leaves
 
     def _look(self, topic: Topic) -> _Fields:
@@ -119,8 +119,9 @@ class LogTree(FileTree):
         for row in np.unique(np.linspace(0, len(topic.times) - 1, LOOKS).astype(np.int64)).tolist():
             try:
                 with parsing(self.path, f"message {row} of {topic.name}"):
-                    messages += (found := list(self._log.messages(topic, np.array([row]))))
-                    decoded += [topic.decode(message.data) for message in found]
+                    stored = list(self._log.messages(topic, np.array([row])))
+                    messages += stored
+                    decoded += [topic.decode(message.data) for message in stored]
             except FormatError as error:
                 errors.append(error)
         if errors and not decoded:
@@ -129,13 +130,13 @@ class LogTree(FileTree):
             self._missing.append(LeftOut.of_error("rows", topic.name, errors[0]))
         return messages, decoded
 
-    def _leaves_of_topic(self, found: _Fields) -> dict[str, TreeLeaf]:
-        topic, n = found.topic, len(found.topic.times)
+    def _leaves_of_topic(self, group: _Fields) -> dict[str, TreeLeaf]:
+        topic, n = group.topic, len(group.topic.times)
         leaves: dict[str, TreeLeaf] = {}
-        if found.has_publish_time:
-            leaves[f"{topic.name}/{PUBLISH_TIME}"] = TreeLeaf(n, TIME, found.block, is_time=True)
-        for path, field in found.fields.items():
-            block = 1 if path == IMAGE and is_image(topic.type) else found.block
+        if group.has_publish_time:
+            leaves[f"{topic.name}/{PUBLISH_TIME}"] = TreeLeaf(n, TIME, group.block, is_time=True)
+        for path, field in group.fields.items():
+            block = 1 if path == IMAGE and is_image(topic.type) else group.block
             leaves[f"{topic.name}/{CLOCKS.get(path, path)}"] = TreeLeaf(
                 n, field, block, guessed=True, is_time=path == STAMP
             )
@@ -145,10 +146,10 @@ class LogTree(FileTree):
         """The topic of a leaf, and its path in it."""
         parts = name.split("/")
         for depth in range(len(parts) - 1, 0, -1):
-            if (found := self._topics.get("/".join(parts[:depth]))) is not None:
+            if (group := self._topics.get("/".join(parts[:depth]))) is not None:
                 path = "/".join(parts[depth:])
-                if f"{found.topic.name}/{path}" in self.leaves:
-                    return found, STAMP if path == CLOCKS[STAMP] else path
+                if f"{group.topic.name}/{path}" in self.leaves:
+                    return group, STAMP if path == CLOCKS[STAMP] else path
         raise FormatError(f"expected a field of a topic, got {name!r}", path=self.path)
 
     def times_of(self, name: str, stated: TimesRule | None) -> TimesRule | None:
@@ -160,17 +161,17 @@ class LogTree(FileTree):
 
     def read(self, name: str, start: int, stop: int) -> Array:
         """Return rows: times from the index, images one by one, other fields from blocks of decoded messages."""
-        found, path = self._split(name)
-        topic = found.topic
+        group, path = self._split(name)
+        topic = group.topic
         if path == LOG_TIME:
             return topic.times[start:stop]
         if path == IMAGE and is_image(topic.type):
-            return self._images(topic, found.fields[IMAGE], start, stop)
-        numbers = range(start // found.block, -(-stop // found.block) if stop > start else start // found.block)
-        blocks = [self._block(found, number)[path] for number in numbers]
-        first = start - numbers.start * found.block
+            return self._images(topic, group.fields[IMAGE], start, stop)
+        numbers = range(start // group.block, -(-stop // group.block) if stop > start else start // group.block)
+        blocks = [self._block(group, number)[path] for number in numbers]
+        first = start - numbers.start * group.block
         if not blocks:
-            return rows_of(TIME if path == PUBLISH_TIME else found.fields[path], [], name, 0)
+            return rows_of(TIME if path == PUBLISH_TIME else group.fields[path], [], name, 0)
         ragged = [block for block in blocks if isinstance(block, Ragged)]
         arrays = [block for block in blocks if not isinstance(block, Ragged)]
         rows: Array = Ragged.concatenate(ragged) if ragged else np.concatenate(arrays)
@@ -187,18 +188,18 @@ class LogTree(FileTree):
                 out[i] = pixels
         return out
 
-    def _block(self, found: _Fields, number: int) -> Mapping[str, Array]:
+    def _block(self, group: _Fields, number: int) -> Mapping[str, Array]:
         """All fields of some messages but images, decoded or from the cache."""
-        topic = found.topic
+        topic = group.topic
 
         def decoded() -> tuple[dict[str, Array], int]:
-            start = number * found.block
-            rows = np.arange(start, min(start + found.block, len(topic.times)))
+            start = number * group.block
+            rows = np.arange(start, min(start + group.block, len(topic.times)))
             columns: dict[str, Array] = {}
             with parsing(self.path, topic.name):
                 messages = list(self._log.messages(topic, rows))
                 values = [_values(topic.decode(message.data), topic) for message in messages]
-                for path, field in found.fields.items():
+                for path, field in group.fields.items():
                     if path != IMAGE or not is_image(topic.type):
                         name = f"{topic.name}/{path}"
                         columns[path] = rows_of(field, [each.get(path) for each in values], name, start)
@@ -233,10 +234,10 @@ class LogTree(FileTree):
         slowest = min(images or topics, key=lambda each: each.topic.rate)
         columns: dict[str, Any] = {}
         reference = ""
-        for found in topics:
-            for name, arrays in _columns(found).items():
+        for group in topics:
+            for name, arrays in _columns(group).items():
                 columns[name if known_name(name) in columns else known_name(name)] = arrays
-                reference = reference or (list(columns)[-1] if found is slowest else "")
+                reference = reference or (list(columns)[-1] if group is slowest else "")
         within = 0.0 if len(topics) == 1 else _rounded(2 * max(each.topic.period for each in topics))
         single = [each.topic.name for each in self._topics.values() if each not in topics]
         unwanted = [f"{name}/**/*" for name in single]
@@ -257,19 +258,19 @@ def _publish_times(messages: Sequence[StoredMessage]) -> IntArray:
     return np.array([message.publish_time or 0 for message in messages], np.uint64).view(np.int64)
 
 
-def _columns(found: _Fields) -> dict[str, str | list[str]]:
+def _columns(group: _Fields) -> dict[str, str | list[str]]:
     """Columns of a topic by name: numbers by the names of joints together, others alone, without clocks and frames."""
-    paths = [path for path in found.fields if path not in (STAMP, *FRAMES)]
+    paths = [path for path in group.fields if path not in (STAMP, *FRAMES)]
     columns: dict[str, str | list[str]] = {}
     families: dict[str, list[str]] = {}
     for path in paths:
         families.setdefault(path.rpartition("/")[0], []).append(path)
     for folder, family in families.items():
-        whole = f"{found.topic.name}/{folder}" if folder else found.topic.name
-        if folder and len(family) > 1 and all(found.fields[path] == Field(np.dtype(np.float64)) for path in family):
-            columns[whole] = [f"{found.topic.name}/{path}" for path in family]
+        whole = f"{group.topic.name}/{folder}" if folder else group.topic.name
+        if folder and len(family) > 1 and all(group.fields[path] == Field(np.dtype(np.float64)) for path in family):
+            columns[whole] = [f"{group.topic.name}/{path}" for path in family]
         else:
-            columns |= {f"{found.topic.name}/{path}": f"{found.topic.name}/{path}" for path in family}
+            columns |= {f"{group.topic.name}/{path}": f"{group.topic.name}/{path}" for path in family}
     return columns
 
 

@@ -65,12 +65,12 @@ class UnitLeaves:
         if stated is not None and stated.files is not None:
             return stated
         prefix = f"{self.unit.group}/" if self.unit.group and files is None else ""
-        found = self.trees[files or ""].times_of(prefix + name, stated)
-        if found is None:
+        times = self.trees[files or ""].times_of(prefix + name, stated)
+        if times is None:
             example = 'times = "t" in the table of the column or of the clock'
             message = f"expected the times of the column {column!r}, as in {example}"
             raise FormatError(message, path=str(self.unit), where=name)
-        return replace(found, array=found.array.removeprefix(prefix))
+        return replace(times, array=times.array.removeprefix(prefix))
 
     def rows_of(self, column: str, rule: ColumnRule) -> UnitRows:
         """Return the arrays of a column and what their rows are. Raises `FormatError`."""

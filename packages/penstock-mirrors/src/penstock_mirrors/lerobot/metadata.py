@@ -197,10 +197,10 @@ class LeRobotDatasetMetadata:
             own: dict[str, Any] = {"is_depth_map": False, **(self.features[name].get("info") or {})}
             own["is_depth_map"] |= own.pop("video.is_depth_map", False)  # its name before LeRobot 0.6
             depth = self.stored.features[name].depth
-            found = video_info(self.entries[0].videos[name].file, self.fps, depth)
-            found = {**({} if video_encoder is None else described(video_encoder)), **found}
+            video = video_info(self.entries[0].videos[name].file, self.fps, depth)
+            video = {**({} if video_encoder is None else described(video_encoder)), **video}
             kept: dict[str, Any] = {key: own[key] for key in preserve_keys or () if key in own}
-            self.features[name]["info"] = {**own, **found, **kept}
+            self.features[name]["info"] = {**own, **video, **kept}
 
     def reload(self) -> None:
         """Read the metadata again, because episodes were saved."""

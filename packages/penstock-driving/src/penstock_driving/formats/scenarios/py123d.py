@@ -151,10 +151,10 @@ def _ego(file: Path, rows: IntArray) -> tuple[tuple[FloatArray, FloatArray, AnyA
 
 def _boxes(file: Path, sync: Any) -> tuple[AnyArray, IntArray, list[str]]:
     """Agents, the frame of each, and the ids of tracks."""
-    found = _listed(file, sync, BOXES)
-    if found is None:
+    entries = _listed(file, sync, BOXES)
+    if entries is None:
         return np.zeros(0, AGENT_DTYPE), np.zeros(0, np.int64), []
-    table, owners, values = found
+    table, owners, values = entries
     boxes, labels = _vectors(values("bounding_box_se3"), 10), values("label").to_numpy(zero_copy_only=False)
     tokens = values("track_token").to_pylist()
     name = str(_metadata(table).get("box_detection_label_class", "")).rpartition(".")[2]
@@ -174,10 +174,10 @@ def _boxes(file: Path, sync: Any) -> tuple[AnyArray, IntArray, list[str]]:
 
 def _faces(file: Path, sync: Any) -> tuple[AnyArray, IntArray]:
     """Faces of lights, and the frame of each."""
-    found = _listed(file, sync, LIGHTS)
-    if found is None:
+    entries = _listed(file, sync, LIGHTS)
+    if entries is None:
         return faces_of([], []), np.zeros(0, np.int64)
-    _, owners, values = found
+    _, owners, values = entries
     states = values("status").fill_null(len(STATES)).to_numpy(zero_copy_only=False).astype(np.int64)
     if len(states) and states.max() >= len(STATES):
         raise FormatError(f"expected a status of a light within 0:{len(STATES)}, got {states.max()}", path=file)

@@ -120,7 +120,7 @@ class ScenarioKind(ABC):
             if self.is_named(path.name):
                 yield path
             return
-        level, found = [str(path)], False
+        level, has_files = [str(path)], False
         for _ in range(self.depth + 1):
             below: list[str] = []
             for folder in level[:most]:
@@ -131,9 +131,9 @@ class ScenarioKind(ABC):
                         if entry.is_dir():
                             below.append(entry.path)
                         elif self.is_named(entry.name):
-                            found = True
+                            has_files = True
                             yield Path(entry.path)
-            if found:
+            if has_files:
                 return  # folders of sensors below may have millions of files
             level = below
 

@@ -162,9 +162,9 @@ def _scenario(record: bytes) -> Scenario:
     data = np.frombuffer(record, np.uint8)
     places, heads = np.empty((tracks, steps, FIELDS), np.int64), np.zeros((tracks, 2), np.int64)
     for i, (low, high) in enumerate(message.tracks):
-        found = find_states(data, low, high, places[i], heads[i])
-        if found != steps:
-            got = "a malformed one" if found < 0 else counted(found, "state")
+        count = find_states(data, low, high, places[i], heads[i])
+        if count != steps:
+            got = "a malformed one" if count < 0 else counted(count, "state")
             raise FormatError(f"expected a track of {counted(steps, 'state')}, got {got}", where=f"track {i}")
     if unknown := set(heads[:, 1].tolist()) - LABELS.keys():
         raise FormatError(f"expected an object_type among {list(LABELS)}, got {min(unknown)}")
@@ -203,9 +203,9 @@ def _values(data: ByteArray, places: IntArray) -> FloatArray:
     """`[tracks, steps, 9]` float64: what the messages say, 0 where they say nothing."""
     values = np.zeros((*places.shape[:2], FIELDS - 1))
     for fields, dtype in ((slice(0, DOUBLES), "<f8"), (slice(DOUBLES, FIELDS - 1), "<f4")):
-        at = places[..., fields]
-        there = at >= 0
-        raw = data[at[there][:, None] + np.arange(np.dtype(dtype).itemsize)]
+        starts = places[..., fields]
+        there = starts >= 0
+        raw = data[starts[there][:, None] + np.arange(np.dtype(dtype).itemsize)]
         values[..., fields][there] = np.ascontiguousarray(raw).view(dtype)[:, 0]
     return values
 
