@@ -120,13 +120,13 @@ class EpochReads:
         if near:
             walk = [usual] * CALLS_OF_A_WALK
             walks = [self._walk(ordered, host, hosts, first, walk)[1:] for host, first in starts]
-            calls = [(list(each), many / (CALLS_OF_A_WALK - 1)) for each in zip(*walks, strict=True)]
+            sampled_calls = [(list(each), many / (CALLS_OF_A_WALK - 1)) for each in zip(*walks, strict=True)]
         else:
             sampled = [self._blocks(ordered, host, hosts, first, usual) for host, first in starts]
-            calls: list[tuple[list[Requests], float]] = []
+            sampled_calls: list[tuple[list[Requests], float]] = []
             for part, weight in pool.absent(groups):
                 some: list[int] = rng.permutation(len(sampled))[:CALLS_OF_A_PHASE].tolist()
-                calls.append(([self._thinned(sampled[i], part, rng) for i in some], weight * many / groups))
+                sampled_calls.append(([self._thinned(sampled[i], part, rng) for i in some], weight * many / groups))
         return [
             SampledCall(
                 replace(usual, taken=usual.taken + number * len(usual.batches)),
@@ -134,7 +134,7 @@ class EpochReads:
                 counts,
                 counts * max(1 - begun, 0),
             )
-            for number, (requests, counts) in enumerate(calls)
+            for number, (requests, counts) in enumerate(sampled_calls)
         ]
 
     def _walk(
