@@ -177,7 +177,7 @@ class MappingReading:
         if mapping.ring is not None:
             written = int(_rows_in_memory("ring", mapping.ring, leaves).reshape(()))
             order = ring_order(written, total, leaves.unit)
-            stale = total - total if order is None else total - len(order)
+            stale = 0 if order is None else total - len(order)
             self._fillers["ring", "filler", "they are behind the last row that was written"] += stale
         if not mapping.padding:
             return _Chosen(order)
