@@ -10,12 +10,14 @@ import os
 import random
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Generator
 from dataclasses import replace
 from importlib.metadata import version
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ import penstock
 from penstock.errors import DataError, FormatError, LockedError, PlanError, StateError, WorkerError
 from penstock.jobs.coordinator import JOURNAL, ResultFolder, finish_work, missing_jobs, run_share, run_work
 from penstock.jobs.operation import pack, unpack
-from penstock.jobs.runners import JobResources, JobResult, ProcessRunner, Runner, ThreadRunner, run_job
+from penstock.jobs.runners import JobResources, JobResult, ProcessRunner, Runner, ThreadRunner, _Worker, run_job
 from penstock.jobs.work_plan import WorkPlan, WorkRange, cut_ranges
 from tests.threads import threads_before, wait_for_others
 
@@ -111,6 +113,23 @@ def test_processes_that_are_killed_are_replaced(work: WorkPlan, expected: object
     assert report.failures == {}
     assert children() == before
     assert finish_work(work, tmp_path) == expected
+
+
+def test_a_process_that_dies_anywhere_in_its_answer_loses_the_job() -> None:
+    messages = [struct.pack("!i", len(text)) + text for text in (b"0.5", b"", b"a result of some bytes")]
+    answer = b"".join(messages)
+    for sent in range(len(answer) + 1):
+        ours, theirs = socket.socketpair()
+        worker = object.__new__(_Worker)
+        worker.connection, worker._number, worker.alive = Connection(ours.detach()), 7, True
+        worker.process = subprocess.Popen(["true"])
+        theirs.sendall(answer[:sent])
+        theirs.close()
+        result = worker.result(deque())
+        worker.stop()
+        assert result is not None
+        assert (result.number, result.lost, worker.alive) == (7, sent < len(answer), sent == len(answer))
+        assert result.result == (b"a result of some bytes" if sent == len(answer) else None)
 
 
 def test_short_work_starts_no_processes(work: WorkPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

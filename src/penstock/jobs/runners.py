@@ -331,7 +331,7 @@ class _Worker:
                 return None
             error = self.connection.recv_bytes().decode()
             result = None if error else self.connection.recv_bytes()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):  # OSError without a number also means an end in the middle of a message
             self.alive = False
             code = self.process.wait()
             how = f"signal {-code}" if code < 0 else f"exit code {code}"

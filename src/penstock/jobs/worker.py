@@ -34,7 +34,7 @@ def serve(connection: Connection, threads: int) -> None:
             connection.send_bytes(done.error.encode())
             if done.result is not None:
                 connection.send_bytes(done.result)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
+    except (EOFError, OSError):  # OSError without a number also means an end in the middle of a message
         return  # the coordinator ended or was killed
 
 
