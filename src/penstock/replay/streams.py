@@ -147,9 +147,8 @@ class StepWriter:
         scalars = {field.dtype.type} if self._alone and not field.shape else set[type]()
         if scalars and field.align == "step":
             scalars |= _SCALARS.get(field.dtype.kind, set())
-        if (
-            self._lanes > 1 and field.shape and field.row_bytes
-        ):  # rows as single values, which NumPy copies faster to many places
+        # Rows as single values, which NumPy copies faster to many places.
+        if self._lanes > 1 and field.shape and field.row_bytes:
             void = np.dtype((np.void, field.row_bytes))
             rows = np.ndarray(len(rows), void, rows)
         shape = field.shape if self._alone else (self._lanes, *field.shape)

@@ -93,7 +93,7 @@ class McapLog(ChunkedLog):
         with parsing(self.path, "summary"):
             for code, offset, length in _records(io.BytesIO(summary), 0, len(summary)):
                 self._take(contents, code, summary[offset : offset + length])
-            return contents if self._index(file, contents, size) else None
+            return contents if self._index(file, contents) else None
 
     def _take(self, contents: _Contents, code: int, content: bytes) -> None:
         """Take in a record of the summary."""
@@ -114,7 +114,7 @@ class McapLog(ChunkedLog):
         elif code == Opcode.METADATA_INDEX:
             contents.metadata.append(records.MetadataIndex.read(stream).offset)
 
-    def _index(self, file: IO[bytes], contents: _Contents, size: int) -> bool:
+    def _index(self, file: IO[bytes], contents: _Contents) -> bool:
         """Read the indexes of messages; a chunk without one is unpacked. Returns whether they have all messages."""
         for chunk in contents.chunks:
             number = len(contents.places)

@@ -156,12 +156,12 @@ class StepStorage(_data.Storage):
     """Storage of the last steps that a `ReplayBuffer` was given, which keeps each observation once.
 
     The steps are in a `penstock.Replay`. With a path they are recorded there too: the folder is a dataset with all its
-    episodes. Items have the keys, dtypes and shapes of the first step that is added. Whatever is in `next` beside the
-    observations, and at the root beside them and the action, is kept as it is.
+    episodes. Items have the keys, dtypes and shapes of the first step that is added. Other entries of
+    `next` than observations, and of the root than observations and the action, are kept as they are.
 
     Steps of one environment belong one after another, as `data.reshape(-1)` of a collector has them. A step that does
     not go on from the one before is right too, but its observation is stored again. The writer must write round the
-    ring, as those of torchrl do, and the buffer needs a `collate_fn` that returns samples as they are.
+    ring, as torchrl's writers do, and the buffer needs a `collate_fn` that returns samples as they are.
 
     Args:
         max_size: Most steps.

@@ -298,7 +298,7 @@ class LeRobotWriter(LockedWriter):
 
     @property
     def _encoders(self) -> EncoderSettings:
-        """Settings for new videos: the given ones, or those of the dataset."""
+        """Settings for new videos: as given, or as in the dataset."""
         return self._given_encoders or EncoderSettings.of(self._info.internal)
 
     def _add_tasks(self, tasks: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.narrowing import is_mapping
-from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.ragged import Array, Ragged, offsets_of, ranges
 from penstock.core.spec import Field
 from penstock.errors import ArgumentError, FormatError
 from penstock.formats.mapping.entries import check_names
@@ -212,8 +212,7 @@ class RowsOfSteps(NamedTuple):
         full = high > low
         first, last = (int(low[full].min()), int(high[full].max())) if full.any() else (0, 0)
         rows = np.asarray(read(first, last))
-        parts = [rows[a - first : b - first] for a, b in zip(low[full].tolist(), high[full].tolist(), strict=True)]
-        return Ragged(np.concatenate(parts) if parts else rows, offsets_of(high - low))
+        return Ragged(rows[ranges(low[full] - first, (high - low)[full])], offsets_of(high - low))
 
     def between(self, read: Callable[[int, int], Array], start: int, stop: int, field: Field) -> AnyArray:
         """Return the values on the line between two rows for some steps; zeros for steps without rows."""

@@ -120,7 +120,7 @@ class UnitJoin:
             keep &= values >= 0
             self._counts.missing[id] += int(np.count_nonzero(values < 0))
             episode = np.stack([episode, values])
-        self._count(matches, keep, episode)
+        self._count(matches, keep)
         columns = {
             name: self._at_steps(rules[name], each, matches[name].take(keep)) if name in matches else each
             for name, each in rows.items()
@@ -204,7 +204,7 @@ class UnitJoin:
         return match(times, steps, chosen, self._clock.within if rule.within is None else rule.within)
 
     def _at_steps(self, rule: ColumnRule, rows: UnitRows, steps: RowsOfSteps) -> UnitRows:
-        """The rows that steps take; those of `since` vary in length."""
+        """The rows that steps take; rows of `since` vary in length."""
         if (rule.rule or self._clock.rule) != "since":
             return rows._replace(steps=steps)
         field = Field(rows.leaf.field.dtype, rows.leaf.field.shape, kind="ragged")
@@ -235,7 +235,7 @@ class UnitJoin:
                 raise FormatError(message + hint, path=str(self._leaves.unit), where=name)
         return keep
 
-    def _count(self, matches: Mapping[str, RowsOfSteps], keep: BoolArray, episode: IntArray) -> None:
+    def _count(self, matches: Mapping[str, RowsOfSteps], keep: BoolArray) -> None:
         counts = self._counts
         counts.steps += len(keep)
         counts.dropped += int(np.count_nonzero(~keep))

@@ -39,7 +39,7 @@ class Scene(NamedTuple):
 
 
 class DrivingSource(StateSource[SourceState]):
-    """A driving log whose rows are those of L5Kit, however it is stored.
+    """A driving log with the rows of L5Kit, in any layout of files.
 
     `scenes`, `frames`, `agents` and `tl_faces` are the four arrays: by number, slice, numbers, mask or field, as
     structured arrays. `columns` are the columns of `SPEC`. Subclasses set `path` and `_reopen`.
