@@ -7,7 +7,6 @@ import os
 import sqlite3
 import struct
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,6 +20,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.boundary import parsing
 from penstock.errors import FormatError
 from penstock.files.remote import whole_file
+from penstock.files.sqlite import database
 from penstock.formats.base.account import LeftOut
 from penstock_logs.log import MAX_CHUNK, ChunkedLog, Decode, Log, StoredMessage, Topic, of_lz4
 from penstock_logs.messages import check_name, decoder_of, ros_decoder
@@ -127,29 +127,25 @@ class Bag2Log(Log):
     def _find(self, file: IO[bytes]) -> dict[str, Topic]:
         if file.read(16) != b"SQLite format 3\0":
             raise FormatError("expected a bag of ROS 2 in SQLite, got another kind of file", path=self.path)
-        self._place = whole_file(self.path)
         topics: dict[str, Topic] = {}
-        with parsing(self.path), closing(self._connected()) as database:
-            definitions = self._definitions(database)
-            listed = database.execute("SELECT id, name, type, serialization_format FROM topics").fetchall()
+        with parsing(self.path), database(self.path) as opened:
+            definitions = self._definitions(opened)
+            listed = opened.execute("SELECT id, name, type, serialization_format FROM topics").fetchall()
             for number, name, type, encoding in listed:
                 select = "SELECT timestamp, 0, id FROM messages WHERE topic_id = ? ORDER BY timestamp, id"
-                table = np.array(database.execute(select, [number]).fetchall(), np.int64).reshape(-1, 3)
+                table = np.array(opened.execute(select, [number]).fetchall(), np.int64).reshape(-1, 3)
                 entries: dict[str, IntArray] = {"times": table[:, 0], "chunk": table[:, 1], "offset": table[:, 2]}
                 if (decode := self._decoder(name, type, encoding, definitions.get(type), len(table))) is not None:
                     topic = Topic.of(check_name(name), type, entries, decode)
                     self._put(topics, topic)
         return topics
 
-    def _connected(self) -> sqlite3.Connection:
-        return sqlite3.connect(f"{Path(self._place).absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-
-    def _definitions(self, database: sqlite3.Connection) -> dict[str, tuple[str, str]]:
-        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    def _definitions(self, opened: sqlite3.Connection) -> dict[str, tuple[str, str]]:
+        tables = {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if "message_definitions" not in tables:
             return {}
         select = "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions"
-        return {type: (encoding, text) for type, encoding, text in database.execute(select) if text}
+        return {type: (encoding, text) for type, encoding, text in opened.execute(select) if text}
 
     def _decoder(
         self, name: str, type: str, encoding: str, definition: tuple[str, str] | None, n: int
@@ -176,9 +172,9 @@ class Bag2Log(Log):
 
     def messages(self, topic: Topic, rows: IntArray) -> Iterator[StoredMessage]:
         """Yield messages of a topic."""
-        with parsing(self.path, topic.name), closing(self._connected()) as database:
+        with parsing(self.path, topic.name), database(self.path) as opened:
             for number in topic.offset[rows].tolist():
-                row = database.execute("SELECT data FROM messages WHERE id = ?", [number]).fetchone()
+                row = opened.execute("SELECT data FROM messages WHERE id = ?", [number]).fetchone()
                 if row is None:
                     raise FormatError(f"expected a message {number}, got none", path=self.path)
                 yield StoredMessage(bytes(row[0]), None)

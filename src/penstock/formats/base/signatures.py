@@ -13,13 +13,12 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import quote
 
 from penstock.errors import RemoteError
 from penstock.files.remote import open_file
+from penstock.files.sqlite import database
 
 SIGNATURES = {
     b"PAR1\x15": frozenset({"tables"}),  # Parquet, and the header of its first page
@@ -168,10 +167,9 @@ def is_nuplan_database(file: Path) -> bool:
         head = raw.read(HEAD)
     if not head.startswith(b"SQLite format 3\0"):
         return False
-    place = f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1"
     try:
-        with closing(sqlite3.connect(place, uri=True)) as database:
-            return database.execute("SELECT 1 FROM sqlite_master WHERE name = 'lidar_pc'").fetchone() is not None
+        with database(file) as opened:
+            return opened.execute("SELECT 1 FROM sqlite_master WHERE name = 'lidar_pc'").fetchone() is not None
     except sqlite3.Error:
         return b"lidar_pc" in head  # of a damaged one, which its format says
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import quote
 
 import numpy as np
 from typing_extensions import override
 
 from penstock.errors import FormatError
+from penstock.files.sqlite import database
 from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.base.signatures import is_nuplan_database
 from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE
@@ -88,14 +88,14 @@ class NuPlan(ScenarioKind):
 
     @override
     def scenarios(self, file: Path) -> Iterator[tuple[int, Scenario]]:
-        with _opened(file) as database:
-            for key, _ in database.execute(_SCENES).fetchall():
-                yield key, _scenario(database, key)
+        with _opened(file) as opened:
+            for key, _ in opened.execute(_SCENES).fetchall():
+                yield key, _scenario(opened, key)
 
     @override
     def read(self, file: Path, key: int) -> Scenario:
-        with _opened(file) as database:
-            return _scenario(database, key)
+        with _opened(file) as opened:
+            return _scenario(opened, key)
 
     @override
     def left_out(self, path: Path, files: Sequence[Path]) -> list[LeftOut]:
@@ -108,12 +108,11 @@ def _opened(file: Path) -> Generator[sqlite3.Connection]:
     if file.stat().st_size == 0:
         message = "expected a database of nuPlan, got an empty file; SQLite makes one when a wrong path is opened"
         raise FormatError(message, path=file)
-    place = f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1"
-    with closing(sqlite3.connect(place, uri=True, check_same_thread=False)) as database:
-        names = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+    with database(file) as opened:
+        names = {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
         if missing := [name for name in TABLES if name not in names]:
             raise FormatError(f"expected a database of nuPlan, got none of the tables {missing}", path=file)
-        yield database
+        yield opened
 
 
 def _scenario(database: sqlite3.Connection, key: int) -> Scenario:
