@@ -29,11 +29,7 @@ class GzipError(FormatError):
 
 def gunzip(data: bytes, limit: int) -> bytes:
     """The unpacked bytes of all members of `data`, checksums and lengths compared. Bytes after the last member that are
-    no member are passed over, as gzip itself does.
-
-    Cost: one member, the common case, is one call of the quickest installed library, which lets other threads run;
-    several are read by zlib.
-    """
+    no member are passed over, as gzip itself does."""
     if single(data) and (unpacked := one_member(data, limit)) is not None:
         return unpacked
     return _by_members(data, limit)[0]
@@ -81,10 +77,7 @@ def begins(data: bytes, n: int) -> bytes:
 
 def gunzip_start(data: bytes, n: int) -> bytes | None:
     """The first `n` unpacked bytes, at least one, of the first member of `data`. Nothing behind them is unpacked, so no
-    checksum is compared. None where the member has fewer, or is damaged before: `gunzip` says what is wrong.
-
-    Cost: one call of the quickest installed library, which lets other threads run.
-    """
+    checksum is compared. None where the member has fewer, or is damaged before: `gunzip` says what is wrong."""
     module = inflating()
     try:
         start: bytes = module.decompressobj(31).decompress(data, n)

@@ -141,10 +141,7 @@ class NpzArchive:
         return header
 
     def array(self, name: str) -> AnyArray:
-        """One array, C-contiguous, of the machine's byte order: a view of the map where possible, else a copy.
-
-        Objects are read as plain values.
-        """
+        """One array, C-contiguous, of the machine's byte order: a view of the map where possible, else a copy."""
         member = self.members[name]
         header = self.checked_header(name)
         payload = self._data[member.start : member.start + member.stored]

@@ -40,10 +40,7 @@ def map_records(path: Path, *, lazy: bool = False) -> ByteArray:
 
 
 def index_records(data: ByteArray) -> TFRecordIndex:
-    """List the records of a file, up to the first one that is damaged or cut off.
-
-    The checksums of the sizes are compared. `first_damaged` compares the checksums of the data.
-    """
+    """List the records of a file, up to the first one that is damaged or cut off."""
     check_mapped(data)
     begins: list[IntArray] = []
     sizes: list[IntArray] = []

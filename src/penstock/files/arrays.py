@@ -42,10 +42,7 @@ def write_arrays(path: StrPath, magic: bytes, key: str, header: Mapping[str, Any
 
 
 def read_arrays(path: StrPath, magic: bytes, key: str) -> tuple[dict[str, Any], dict[str, AnyArray]] | None:
-    """Read what `write_arrays` wrote under this key, arrays read-only; None where `read_checked` says so.
-
-    The arrays of a large file are mapped: the processes of a machine share their memory.
-    """
+    """Read what `write_arrays` wrote under this key, arrays read-only; None where `read_checked` says so."""
     content = read_checked(path, magic, key, mapped=True)
     if content is None:
         return None

@@ -26,10 +26,7 @@ _noted: list[set[str]] = []  # of the blocks of `noted_files` that this process 
 
 
 def write_checked(path: StrPath, magic: bytes, key: str, *parts: Any) -> None:
-    """Write the content of a cache file (any buffers, in order), atomically. Folders are made.
-
-    Any number of processes and threads may do so at once: one of the files stays.
-    """
+    """Write the content of a cache file (any buffers, in order), atomically. Folders are made."""
     require_fetched()
     head = _head(key)
     digest = hashlib.sha256(head)
@@ -72,10 +69,7 @@ def read_checked(
 
 @contextmanager
 def noted_files() -> Generator[set[str]]:
-    """Give the set of absolute paths of the cache files that are written, or read and believed, in the block.
-
-    Files that other threads read or write meanwhile are among them.
-    """
+    """Give the set of absolute paths of the cache files that are written, or read and believed, in the block."""
     paths = set[str]()
     _noted.append(paths)
     try:

@@ -16,11 +16,7 @@ from penstock.files.scratch import NEW, OLD, disk_errors_named, make_scratch, sw
 
 @contextmanager
 def scratch_folder(target: StrPath) -> Generator[Path]:
-    """Make a hidden, private, empty folder next to `target`, and delete it with all in it when the block ends.
-
-    It is on the file system of `target`, so that its contents can be moved there. The leftovers of a killed process
-    are removed by the next process that writes in the same folder.
-    """
+    """Make a hidden, private, empty folder next to `target`, and delete it with all in it when the block ends."""
     place = Path(target)
     sweep_once(place.parent)
     scratch, fd = make_scratch(place, _make)

@@ -61,10 +61,7 @@ def locked(
     path: StrPath | int, flags: int = os.O_RDONLY, *, wait: bool = False, holder: str = "another writer"
 ) -> Generator[None]:
     """Hold an exclusive lock until the end of the block: on the file at a path (links are followed), or on an open
-    descriptor, which stays open.
-
-    Arguments and errors are as for `open_locked`.
-    """
+    descriptor, which stays open."""
     if isinstance(path, int):
         lock(path, f"descriptor {path}", wait=wait, holder=holder)
         try:

@@ -34,10 +34,7 @@ _swept: dict[str, None] = {}  # folders that this process has swept
 
 
 def sweep(folder: StrPath) -> None:
-    """Remove scratch files and folders in `folder` whose writers are gone, and end a replacement that one began.
-
-    A missing folder, or one that cannot be changed, is left as it is. Cost: one listing of the folder.
-    """
+    """Remove scratch files and folders in `folder` whose writers are gone, and end a replacement that one began."""
     try:
         names = [entry.name for entry in os.scandir(folder) if _PATTERN.fullmatch(entry.name)]
     except OSError:
@@ -58,10 +55,7 @@ def sweep_once(folder: StrPath) -> None:
 
 
 def make_scratch(target: Path, make: Callable[[str], int]) -> tuple[Path, int]:
-    """A scratch path for `target` and its locked descriptor.
-
-    `make` makes a file or folder at a path that is new, and opens it.
-    """
+    """A scratch path for `target` and its locked descriptor."""
     base = os.fsdecode(os.fsencode(target.name)[:_NAME_BYTES])
     while True:
         path = target.with_name(f".{base}.{secrets.token_hex(6)}.penstock")

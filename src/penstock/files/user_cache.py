@@ -21,10 +21,7 @@ def user_cache(name: str) -> Path:
 
 
 def make_room(folder: Path, pattern: str, limit: int) -> None:
-    """Remove files that match `pattern`, the one that changed longest ago first, until the rest has `limit` bytes.
-
-    Who has one of them mapped can go on reading it.
-    """
+    """Remove files that match `pattern`, the one that changed longest ago first, until the rest has `limit` bytes."""
     files: list[tuple[int, int, Path]] = []
     for path in folder.glob(pattern):
         with suppress(FileNotFoundError):  # another process makes room as well
@@ -41,10 +38,7 @@ def touch(folder: Path) -> None:
 
 
 def remove_folders(parent: Path, limit: int, lock: str) -> None:
-    """Remove folders in `parent`, the one that was used longest ago first, until the rest has `limit` bytes.
-
-    Folders whose file `lock` is locked by anybody stay.
-    """
+    """Remove folders in `parent`, the one that was used longest ago first, until the rest has `limit` bytes."""
     folders: list[tuple[int, int, Path]] = []
     for path in parent.iterdir():
         with suppress(FileNotFoundError, NotADirectoryError):  # another process makes room as well

@@ -158,10 +158,7 @@ def array_of(column: Any, leaf: TableColumn) -> Any:
 
 
 def values_of(array: Any, field: Field) -> Array:
-    """Return the rows of an Arrow array as an array or `Ragged`.
-
-    Missing floats are NaN.
-    """
+    """Return the rows of an Arrow array as an array or `Ragged`."""
     if field.kind == "text" or (field.ragged and not _is_list(array.type)):
         return _bytes(array)
     if not field.ragged:

@@ -223,10 +223,7 @@ class Dataset:
         return make_tiles(self._image, rank, rows)
 
     def read(self, start: int = 0, stop: int | None = None) -> AnyArray:
-        """Rows `start` to `stop` along the first axis; a scalar dataset is read whole.
-
-        The result is a read-only view of the file where the file stores the rows as they are, a new array otherwise.
-        """
+        """Rows `start` to `stop` along the first axis; a scalar dataset is read whole."""
         if self.kind in ("vlen_string", "vlen"):
             raise DataError(f"{self.name} has elements of variable length; use read_list or read_vlen")
         rows = self._rows(start, stop)

@@ -171,10 +171,7 @@ def attribute(name: str, kind: bytes, shape: tuple[int, ...], data: bytes) -> by
 
 
 def object_header(messages: Iterable[Message], continuation: tuple[int, int, int] | None = None) -> bytes:
-    """Object header of version 1.
-
-    `continuation`: address, bytes and number of messages of the block in which the header goes on.
-    """
+    """Object header of version 1."""
     body, count = message_block(messages)
     if continuation is not None:
         address, nbytes, more = continuation

@@ -27,10 +27,7 @@ SLACK = 64  # what filters that lengthen their input may add
 
 
 def decode(raw: bytes, filters: tuple[Filter, ...], mask: int, nbytes: int) -> bytes:
-    """Undo `filters` on a stored chunk that must come out as `nbytes`.
-
-    `mask` has bit i set where filter i was skipped.
-    """
+    """Undo `filters` on a stored chunk that must come out as `nbytes`."""
     if nbytes > INFLATION * len(raw) + SLACK:
         raise FormatError(f"a chunk of {nbytes} bytes cannot come from {len(raw)} stored bytes")
     for i in reversed(range(len(filters))):

@@ -255,10 +255,7 @@ class Message(NamedTuple):
 
 
 def read_messages(image: Image, address: int) -> list[Message]:
-    """All messages of the object header at `address`, continuation blocks included.
-
-    Cost: proportional to the bytes of the header.
-    """
+    """All messages of the object header at `address`, continuation blocks included."""
     prefix = image.take(address, 16, "object header")
     if prefix[:4] == b"OHDR":
         return _read_v2(image, address, prefix)

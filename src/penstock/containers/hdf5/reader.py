@@ -57,11 +57,7 @@ TABLE = struct.Struct("<QQ")  # B-tree and local heap
 
 
 class Group(Mapping[str, "Group | Dataset"]):
-    """A group: a mapping from names to groups and datasets, parsed when asked for.
-
-    `name`, absolute; `attrs`; `links`, what each name leads to, external links included.  Iteration is in
-    creation order where the file keeps it, else by name.
-    """
+    """A group: a mapping from names to groups and datasets, parsed when asked for."""
 
     __slots__ = ("_attrs", "_file", "_links", "address", "messages", "name")
 
@@ -141,10 +137,7 @@ class Group(Mapping[str, "Group | Dataset"]):
         return ItemsView(self)
 
     def walk(self, unreadable: Callable[[str, FormatError], None] | None = None) -> Iterator[Dataset]:
-        """Every dataset below this group that hard and soft links reach, depth first, each group once.
-
-        What cannot be read is handed to `unreadable` with its absolute name, or raised. Cost: about 20 µs a dataset.
-        """
+        """Every dataset below this group that hard and soft links reach, depth first, each group once."""
         yield from self._walk({self.address}, DEPTH, unreadable)
 
     def _walk(

@@ -36,11 +36,7 @@ NEW = Superblock(1, 0, 0, UNDEFINED, LEAF_K, INTERNAL_K, CHUNK_K, UNDEFINED, 0)
 
 
 class Appender:
-    """Appends groups to an HDF5 file, each commit atomic and durable.
-
-    Everything new goes behind the end that the superblock names; the groups that lead to it are copied, not changed;
-    `commit` switches the superblock. Leaving the `with` block without an error commits.
-    """
+    """Appends groups to an HDF5 file, each commit atomic and durable."""
 
     def __init__(self, path: str, fd: int, holder: int, *, fsync: bool) -> None:
         self.path = path
@@ -131,10 +127,7 @@ class Appender:
         self._dirty = True
 
     def set_attrs(self, name: str, attrs: Mapping[str, Any]) -> None:
-        """Set attributes of the group `name` of the root, or of the root itself ("" or "/").
-
-        The object header is written again at the end of the file.
-        """
+        """Set attributes of the group `name` of the root, or of the root itself ("" or "/")."""
         encoded = ObjectWriter(self._tail, self._block, Storage()).attributes(attrs)
         if name in ("", "/"):
             self._root.attrs.update(encoded)

@@ -56,10 +56,7 @@ class PickleTemplate:
 
     @staticmethod
     def learn(data: Buffer) -> PickleTemplate | None:
-        """The template of a member, or None for one that is no plain array or scalar.
-
-        Cost: one `loads` and some 100 us.
-        """
+        """The template of a member, or None for one that is no plain array or scalar."""
         raw = bytes(data)
         m, starts = Machine(raw, "", None, LIMITS), list[int]()
         value = vet(m, run(m, [_recorded(operation, starts) for operation in DISPATCH]))
@@ -78,10 +75,7 @@ class PickleTemplate:
         )
 
     def match(self, data: Buffer) -> AnyArray | None:
-        """What `loads` makes of `data`, as a read-only view of it, or None if this is not its template.
-
-        Cost: some 1 us.
-        """
+        """What `loads` makes of `data`, as a read-only view of it, or None if this is not its template."""
         begin = len(self.prefix)
         end = begin + self.nbytes
         if len(data) != self.length or data[:begin] != self.prefix or data[end:] != self.suffix:

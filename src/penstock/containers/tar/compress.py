@@ -145,10 +145,7 @@ class _Gzip:
 
 def unpack(source: Path, target: IO[bytes], limit: int, *, torn: Literal["refuse", "drop"] = "refuse") -> int:
     """Write the unpacked bytes of `source` to `target`; how many there were. `torn="drop"` takes the whole parts of a
-    file that was cut off.
-
-    Memory: 1 MiB and the window.
-    """
+    file that was cut off."""
     with read_in_order(source) as file:
         reader = opened(file, source, limit)
         with suppress(TornError) if torn == "drop" else nullcontext():
@@ -219,10 +216,7 @@ def glance(path: Path) -> Iterator[bytes]:
 
 
 class Ahead:
-    """File of the unpacked bytes of an archive, which a thread reads ahead.
-
-    The thread ends with the file, or after `close`.
-    """
+    """File of the unpacked bytes of an archive, which a thread reads ahead."""
 
     def __init__(self, open: Callable[[], IO[bytes]], path: object, limit: int) -> None:
         # The reading itself is the source of the map: it has to go forward, so it is one thread's work.

@@ -140,11 +140,7 @@ class Members:
 def walk(
     data: ByteArray, path: object = None, *, torn: Literal["refuse", "drop"] = "refuse", limit: int = MEMBERS
 ) -> Members:
-    """Index the archives of a file in memory or in a memory map `[bytes]`.
-
-    All of USTAR, GNU and PAX that says what regular files there are; folders are passed over. `torn="drop"` takes an
-    archive that was cut off as far as its members are whole. Cost: 1 µs a member where sizes repeat, 5 µs elsewhere.
-    """
+    """Index the archives of a file in memory or in a memory map `[bytes]`."""
     view = data.data
     return _TarWalk(data, lambda offset, n: bytes(view[offset : offset + n]), path, limit).run(drop=torn == "drop")
 
@@ -156,10 +152,7 @@ def stream(
     limit: int = 1 << 32,
     torn: Literal["refuse", "drop"] = "refuse",
 ) -> Generator[tuple[TarMember, bytes], None, ArchiveEnd]:
-    """The members of archives that can only be read forward, each with its payload of at most `limit` bytes.
-
-    The generator's return value is what `Members.tail` says. Memory: one member.
-    """
+    """The members of archives that can only be read forward, each with its payload of at most `limit` bytes."""
     forward = Forward(file)
     position = archive = 0
     last = b""

@@ -107,10 +107,7 @@ class DecoderPool:
 
     @contextmanager
     def decoder(self, encoding: str, make: Callable[[], D]) -> Generator[D]:
-        """Use a decoder for the block, an idle one of the same encoding if there is any.
-
-        A decoder that raised an error is not used again.
-        """
+        """Use a decoder for the block, an idle one of the same encoding if there is any."""
         with self._lock:
             while self._busy >= cores():
                 self._lock.wait()

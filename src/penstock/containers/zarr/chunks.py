@@ -215,10 +215,7 @@ class AssembledChunk(Chunk):
 
 
 def chunk_of(metadata: ArrayMetadata, raw: ByteArray, owned: bool) -> Chunk:
-    """The chunk whose bytes are stored as `raw`; `owned` where the chunk owns their memory.
-
-    Cost: the table of a Blosc buffer is read, nothing is decoded.
-    """
+    """The chunk whose bytes are stored as `raw`; `owned` where the chunk owns their memory."""
     rows = metadata.chunk_rows
     size = metadata.chunk_bytes
     compressor = metadata.compressor

@@ -225,10 +225,7 @@ def create_group(folder: Path, attributes: Mapping[str, Any] | None = None, zarr
 
 
 def write_attributes(folder: Path, attributes: Mapping[str, Any]) -> None:
-    """Replace the attributes of a group.
-
-    Consolidated metadata, which would say what was, are removed.
-    """
+    """Replace the attributes of a group."""
     node = folder / NODE
     entries = json_object(read_bytes(node), folder, NODE) if node.is_file() else None
     if entries is not None:

@@ -147,10 +147,7 @@ def joined_accounts(accounts: Sequence[Account], names: Sequence[str], first: Se
 
 
 def unused_files(names: Iterable[str], expected: str, hidden: tuple[str, ...] = (".",)) -> list[LeftOut]:
-    """Return the entries of files in a dataset's folder that its format does not read, sorted by name.
-
-    Hidden files and documents, such as `README.md`, are notes. Others may hold data.
-    """
+    """Return the entries of files in a dataset's folder that its format does not read, sorted by name."""
     return [
         LeftOut("file", name, _file_reason(name, hidden), f"expected {expected}, got {name}") for name in sorted(names)
     ]
@@ -184,11 +181,7 @@ class UnfinishedWork:
 
     @classmethod
     def of_metadata(cls, metadata: Mapping[str, Any], episodes: int) -> UnfinishedWork | None:
-        """Return the conversion that a target has in its metadata, if it has fewer episodes than that was to write.
-
-        The mark of such a target was lost, or an earlier version of penstock wrote the target, or somebody removed
-        episodes from it.
-        """
+        """Return the conversion that a target has in its metadata, if it has fewer episodes than that was to write."""
         try:
             total: Any = json.loads(metadata.get(CONVERSION) or "{}").get("total")
         except (AttributeError, ValueError, TypeError, RecursionError):

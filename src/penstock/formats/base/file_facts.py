@@ -264,10 +264,7 @@ class FileSurvey:
         return _updated(table, read.numbers, read.table)
 
     def table(self) -> FileTable:
-        """Return the facts of all files, from the user's cache as far as the files are as they were.
-
-        Without a folder for caches, or on a full disk, all files are read, and the next opening does so again.
-        """
+        """Return the facts of all files, from the user's cache as far as the files are as they were."""
         numbers = self.unknown()
         if not len(numbers) and (table := self.kept()) is not None:
             return table

@@ -417,10 +417,7 @@ def _through(findings: Iterator[Finding], path: Path) -> Iterator[Finding]:
 
 @cache
 def available() -> dict[str, Format]:
-    """Return every format by name: folders of `penstock.formats` first, then entry points `penstock.formats`.
-
-    Cost: imports the package of each format once, without its heavy libraries.
-    """
+    """Return every format by name: folders of `penstock.formats` first, then entry points `penstock.formats`."""
     by_name = {entry.name: entry for folder in _folders() if (entry := _built_in(folder)) is not None}
     for point in importlib.metadata.entry_points(group="penstock.formats"):
         entry = point.load()
@@ -496,10 +493,7 @@ def format_to_write(path: str | os.PathLike[str], name: str | None = None) -> Fo
 
 
 def recognise(location: str | os.PathLike[str], *, advise: bool = False) -> tuple[Format, Path]:
-    """Return the format and path of a dataset, by path or id.
-
-    With `advise`, the error says what formats make of data that none of them recognises, which looks at some files.
-    """
+    """Return the format and path of a dataset, by path or id."""
     path = Path(location)
     if not path.exists():
         located = [(f, p) for f in available().values() if (p := f.locate(os.fspath(location))) is not None]

@@ -38,11 +38,7 @@ TARGET = Target(
 
 class ColumnsFormat(Format):
     """A folder with one append-only file of raw values a column, and a table of episodes. See
-    docs/formats/columns.md.
-
-    `open` knows the option `episodes` of `ColumnsSource`; `append` knows `sync`, `create` knows `sync`, `compression`
-    and `block_steps`, as `ColumnsWriter` does.
-    """
+    docs/formats/columns.md."""
 
     name: ClassVar[str] = "columns"
     description: ClassVar[str] = "a file of raw values a column; safe to append to by several, and to read meanwhile"

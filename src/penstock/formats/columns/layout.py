@@ -164,10 +164,7 @@ def check_column(column: str, field: Field) -> None:
 @dataclass(frozen=True)
 class Packing:
     """Blocks of `steps` steps of one episode are deflated together, each column of `levels` with its zlib
-    level 0..9.
-
-    The last block of an episode holds what is left, and the last boundary row. Columns that are not named stay raw.
-    """
+    level 0..9."""
 
     steps: int
     levels: Mapping[str, int]

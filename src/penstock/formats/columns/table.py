@@ -80,10 +80,7 @@ def sound_entries(entries: StructArray) -> BoolArray:
 
 
 def check_order(entries: StructArray, path: Path, packing: Packing | None = None, *, whole: bool = True) -> None:
-    """Raise `FormatError` unless the episodes of every segment follow one another without a gap.
-
-    Without `whole`, the entries begin in the midst of the table, and so in the midst of segments.
-    """
+    """Raise `FormatError` unless the episodes of every segment follow one another without a gap."""
     check_limits(entries, path)
     order = np.argsort(entries["segment"], kind="stable")
     ordered = entries[order]

@@ -38,10 +38,7 @@ SYNC_BYTES = 64 << 20  # with sync="close", at most so much waits to be flushed
 
 
 class ColumnsWriter(Writer):
-    """Appends episodes to the store at `path`, at the same time as other writers and readers, in any process.
-
-    Cost: 50 µs an episode of 5 columns, and one write of its bytes.
-    """
+    """Appends episodes to the store at `path`, at the same time as other writers and readers, in any process."""
 
     def __init__(self, path: str | os.PathLike[str], *, sync: Sync = "close") -> None:
         if sync not in SYNCS:
@@ -72,11 +69,7 @@ class ColumnsWriter(Writer):
         compression: Compression = None,
         block_steps: int = STEPS,
     ) -> ColumnsWriter:
-        """Create an empty store, which appears at `path` only when complete, and open it for writing.
-
-        `compression` is a zlib level (0..9) for all columns of equal rows that follow the steps, or levels by path;
-        `block_steps` steps of an episode are then compressed together, and a single row costs a whole block to read.
-        """
+        """Create an empty store, which appears at `path` only when complete, and open it for writing."""
         create_store(path, spec, metadata, compression=compression, block_steps=block_steps)
         return cls(path, sync=sync)
 

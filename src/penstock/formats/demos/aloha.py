@@ -73,11 +73,7 @@ class AlohaKind(HDF5Kind):
 
 
 def read_aloha(path: Path, *, jpeg_order: Order = "bgr", cache_bytes: int = DECODED) -> DemoSource:
-    """The episode of one file.
-
-    `jpeg_order` is the order of the channels of compressed images: "bgr" as `cv2.imdecode` returns them, which is what
-    ACT trains on, or "rgb" as the JPEG says. `cache_bytes` bounds decoded chunks.
-    """
+    """The episode of one file."""
     if jpeg_order not in get_args(Order):
         raise TypeError(f"expected jpeg_order in {get_args(Order)}, got {jpeg_order!r}")
     reading = _AlohaFile(File(path), jpeg_order, Cache(cache_bytes))

@@ -86,10 +86,7 @@ def read_d4rl(
     ends: Mapping[str, Meaning] | None = None,
     cache_bytes: int = DECODED,
 ) -> DemoSource:
-    """The trajectories of one file; docs/formats/demos.md describes the options.
-
-    With `transitions`, a trajectory cut off by time loses its last step, whose observation is then the final one.
-    """
+    """The trajectories of one file; docs/formats/demos.md describes the options."""
     check_next(next_observations)
     if max_episode_steps is not None and max_episode_steps < 1:
         raise TypeError(f"expected max_episode_steps of at least 1, got {max_episode_steps}")

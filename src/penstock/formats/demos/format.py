@@ -20,10 +20,7 @@ from penstock.formats.demos.robomimic import RobomimicKind
 
 
 class FormatOfKinds(Format):
-    """Files as their makers published them, of several kinds; read-only.
-
-    `open` takes `kind`, the name of one of `kinds`, where the content should not be asked, and that kind's options.
-    """
+    """Files as their makers published them, of several kinds; read-only."""
 
     kinds: ClassVar[tuple[Kind, ...]]
 

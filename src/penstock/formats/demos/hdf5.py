@@ -118,10 +118,7 @@ class HDF5Kind(Kind):
 
 
 def rows_of(file: File, segments: Segments, cache: Cache) -> RowReader:
-    """Reader of the rows of the segments, in order.
-
-    Cost: the chunk index of every dataset; no value is touched.
-    """
+    """Reader of the rows of the segments, in order."""
     first = segments.datasets[0]
     width = row_bytes(first)
     for dataset in segments.datasets:
@@ -192,10 +189,7 @@ def _stored(dataset: Dataset) -> tuple[int, IntArray | None]:
 
 
 def _cut_segments(segments: Segments, heights: Sequence[int]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Segments cut where blocks of so many rows end: `[R + 1]` first rows, block, row in the block, and rows, `[R]`.
-
-    Blocks are numbered through all datasets.
-    """
+    """Segments cut where blocks of so many rows end: `[R + 1]` first rows, block, row in the block, and rows, `[R]`."""
     height = np.array(heights, np.int64)
     rows = np.array([d.shape[0] for d in segments.datasets], np.int64)
     base, counts = offsets_of(rows), -(-rows // height)

@@ -102,11 +102,7 @@ def read_robomimic(
     model_files: bool = False,
     cache_bytes: int = DECODED,
 ) -> DemoSource:
-    """The demonstrations of one file; docs/formats/demos.md describes the options.
-
-    The result of comparing next observations, `follow`, goes along when the source is pickled, so that only the first
-    process compares.
-    """
+    """The demonstrations of one file; docs/formats/demos.md describes the options."""
     check_next(next_observations)
     file = File(path)
     demos = _RobomimicFile(file, _chosen(file, filter_key), Cache(cache_bytes), dict(follow or {}))

@@ -50,18 +50,12 @@ def held(array: AnyArray, align: Align = "step") -> DemoColumn:
 
 
 def follows(after: DemoColumn, before: DemoColumn, n: int) -> BoolArray:
-    """`[n - 1]` whether row `t` of `after` is row `t + 1` of `before`, to the bit.
-
-    Cost: one pass over both. Memory: 64 MB, or two rows.
-    """
+    """`[n - 1]` whether row `t` of `after` is row `t + 1` of `before`, to the bit."""
     return np.concatenate([np.ones(0, np.bool_), *_compared(after, before, n)])
 
 
 def continues(after: DemoColumn, before: DemoColumn, offsets: IntArray) -> bool:
-    """Whether, within every episode, row `t` of `after` is row `t + 1` of `before`. No episode is empty.
-
-    Cost: one pass over both, up to the first block of rows that says no. Memory: 64 MB, or two rows.
-    """
+    """Whether, within every episode, row `t` of `after` is row `t + 1` of `before`. No episode is empty."""
     n = int(offsets[-1])
     free = np.zeros(max(n - 1, 0), np.bool_)
     free[offsets[1:-1] - 1] = True  # from one episode to the next nothing follows

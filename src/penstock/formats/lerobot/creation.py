@@ -271,10 +271,7 @@ def features_spec(features: Mapping[str, Feature]) -> Spec:
 
 
 def _depths(spec: Spec, metadata: Mapping[str, Any], options: WriteOptions) -> dict[str, tuple[Depth, bool]]:
-    """Return the unit and codes of each depth map, and whether it is stored in video.
-
-    Columns that metadata describe and that have other values now are numbers.
-    """
+    """Return the unit and codes of each depth map, and whether it is stored in video."""
     entries = metadata.get(DEPTH) if options.depth is None else options.depth
     if options.depth is not None and options.cameras == "array":
         raise ArgumentError("expected depth with cameras 'image' or 'video', got cameras='array'")

@@ -267,11 +267,7 @@ def _runs(file: ParquetFile) -> dict[int, tuple[int, int]]:
 
 
 def with_image_types(info: Info, data: DataFiles) -> Info:
-    """Return the features with the dtype and channels that pictures of one channel and depth maps have in the files.
-
-    `meta/info.json` says neither. Cost: the first page of each such column. A first image that cannot be read is an
-    error when its row is read.
-    """
+    """Return the features with the dtype and channels that pictures of one channel and depth maps have in the files."""
     features = dict(info.features)
     files = [file for file in data.files if sum(file.rows)]
     for name, feature in info.features.items():

@@ -60,10 +60,7 @@ def merged(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -> Figure
 
 
 def add_figures(whole: dict[str, Figures], figures: Mapping[str, Mapping[str, Any]]) -> None:
-    """Merge figures of an episode, by feature, into figures of earlier episodes.
-
-    Figures are merged as they are stored, so figures in memory and figures in a file give the same result.
-    """
+    """Merge figures of an episode, by feature, into figures of earlier episodes."""
     for name, new in plain_figures(figures).items():
         arrays = {figure: np.asarray(value) for figure, value in new.items()}
         whole[name] = merged(whole[name], arrays) if name in whole else arrays

@@ -32,10 +32,7 @@ LONGEST = 1e9  # seconds that are counted in nanoseconds
 
 @dataclass(frozen=True)
 class TimesRule:
-    """Where the time of each row is: an array, the files that have it (None: the files of the rows), and its unit.
-
-    A file of several clocks, such as a bag, may take the name of a clock instead of the path of an array.
-    """
+    """Where the time of each row is: an array, the files that have it (None: the files of the rows), and its unit."""
 
     array: str
     files: str | None = None

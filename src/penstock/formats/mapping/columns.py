@@ -137,10 +137,7 @@ def _listed(names: Mapping[str, Any]) -> str:
 
 
 def expanded(rules: Mapping[str, ColumnRule], leaves: Mapping[str, TreeLeaf], unit: Unit) -> dict[str, ColumnRule]:
-    """Return the rules with a column for each array that a pattern matches, named by the texts of its names.
-
-    Raises `FormatError` where a pattern matches no array.
-    """
+    """Return the rules with a column for each array that a pattern matches, named by the texts of its names."""
     single: dict[str, ColumnRule] = {}
     for column, rule in rules.items():
         array = Pattern(rule.arrays[0]) if len(rule.arrays) == 1 else None

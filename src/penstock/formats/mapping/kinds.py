@@ -87,10 +87,7 @@ def refusal(names: Iterable[str]) -> str | None:
 
 
 def tree_of(paths: Sequence[Path], csv: CsvOptions | None = None, *, are_rows: bool = False) -> FileTree:
-    """Return the arrays of a file; of several files, which are images or have a row each, arrays with these rows.
-
-    Raises `FormatError` for a file of another kind.
-    """
+    """Return the arrays of a file; of several files, which are images or have a row each, arrays with these rows."""
     path, suffix = paths[0], suffix_of(paths[0].name)
     if suffix in IMAGES:
         return ImagesTree(paths)

@@ -45,10 +45,7 @@ class FoundFiles:
 
 
 def names_below(folder: Path, most: int | None = None) -> list[str]:
-    """Return the files below a folder by their paths in it, in natural order. A Zarr store is one name.
-
-    Links to folders are followed, except to those above. Cost: lists all folders, up to `most` files.
-    """
+    """Return the files below a folder by their paths in it, in natural order. A Zarr store is one name."""
     return in_natural_order(islice(names_within(folder), most))
 
 
@@ -76,10 +73,7 @@ def _below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iter
 
 
 def found_files(root: Path, mapping: EpisodeMapping) -> FoundFiles:
-    """Return the units of a mapping at a path, in natural order of their files.
-
-    Raises `FormatError` where a pattern matches nothing, with the files instead.
-    """
+    """Return the units of a mapping at a path, in natural order of their files."""
     if root.is_file() or root.suffix.lower() == ".zarr":
         return FoundFiles([Unit({}, {"": (root,)})], [])
     names = names_below(root)

@@ -120,12 +120,7 @@ class _EpisodeCache:
 
 
 class ArrowSource(StateSource[_FolderState]):
-    """A Minari dataset in Arrow or Parquet: `folder/<episode>/part-0.arrow`, and `metadata.json` next to each.
-
-    Columns of an episode are loaded when one of its rows is asked for, and the last episodes used stay loaded (256, or
-    256 MB). Large Arrow files are memory-mapped. Episodes at the end whose file is not whole, as a killed writer leaves
-    them, are left out, as the account says. Cost of opening: the footer of each file the first time, a stat afterwards.
-    """
+    """A Minari dataset in Arrow or Parquet: `folder/<episode>/part-0.arrow`, and `metadata.json` next to each."""
 
     def __init__(self, folder: Path, infos: Infos = "strict", cache: index_cache.Where = "user") -> None:
         self.folder = Path(folder).absolute()

@@ -66,10 +66,7 @@ def stored_path(path: str, spec: Spec) -> str:
 
 
 def column_path(stored: str, space: Space | None) -> str:
-    """The column of a dataset at `stored`, the path in an episode group below `observations` or `actions`.
-
-    Without a space, every name `_index_i` counts as item `i` of a tuple.
-    """
+    """The column of a dataset at `stored`, the path in an episode group below `observations` or `actions`."""
     root, *rest = stored.split("/")
     out = [root]
     for key in rest:

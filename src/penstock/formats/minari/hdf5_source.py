@@ -64,11 +64,7 @@ class _Hdf5State(SourceState):
 
 
 class Hdf5Source(StateSource[_Hdf5State]):
-    """A Minari dataset in HDF5: `folder/main`, with `metadata.json` next to it or attributes on its root.
-
-    `last` opens the last episodes alone, for a quick look. Pickled, it is its path and options. Cost of opening: one
-    pass over the file's headers the first time, one read of the index afterwards.
-    """
+    """A Minari dataset in HDF5: `folder/main`, with `metadata.json` next to it or attributes on its root."""
 
     def __init__(
         self,

@@ -65,10 +65,7 @@ def create(
 
 
 class Hdf5Writer(writing.DatasetWriter):
-    """Appends episodes to `folder/main_data.hdf5`. The file is locked only while an episode is being saved.
-
-    Cost of a `write`: the bytes, O(log n) for n episodes in the file, and with `sync="episode"` four fsyncs.
-    """
+    """Appends episodes to `folder/main_data.hdf5`. The file is locked only while an episode is being saved."""
 
     def __init__(
         self,

@@ -44,10 +44,7 @@ def rebuild_metadata(
     action_space: Space | None = None,
     entries: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Replace lost metadata: totals from the files, spaces as given, or the widest boxes that the columns fit.
-
-    `entries` are further ones (env_spec, author, ...). Returns what was written.
-    """
+    """Replace lost metadata: totals from the files, spaces as given, or the widest boxes that the columns fit."""
     whole = _rebuilt_entries(path, observation_space, action_space, entries)
     metadata.write_json(place(Path(path))[0] / metadata.FILE, whole)
     return whole

@@ -70,10 +70,7 @@ class DatasetWriter(PartWriter):
         self._begin = start.episode
 
     def write_all(self, episodes: Iterable[Episode]) -> list[int]:
-        """Save several, with one commit for 8 MB, 1024 episodes or two seconds, the least of these.
-
-        Memory: 8 MB, or one episode.
-        """
+        """Save several, with one commit for 8 MB, 1024 episodes or two seconds, the least of these."""
         return [number for batch in batches(episodes, self._clock) for number in self._commit(batch)]
 
     @abstractmethod

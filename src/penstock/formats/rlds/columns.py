@@ -104,10 +104,7 @@ class FeatureColumn(ABC):
 
 
 class _Lists(NamedTuple):
-    """Lists of the pieces of a read: in bytes `begin : end` of `data`, `total` values of a kind.
-
-    The message of each begins at `message`. `sound` marks lists that are within their records.
-    """
+    """Lists of the pieces of a read: in bytes `begin : end` of `data`, `total` values of a kind."""
 
     data: ByteArray
     message: IntArray

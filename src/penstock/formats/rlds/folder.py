@@ -112,10 +112,7 @@ def _lengths(info: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def chosen_splits(splits: Mapping[str, SplitFiles], wanted: str | None, folder: Path) -> list[SplitFiles]:
-    """Return the splits that an option names: one, several joined by `+`, or all.
-
-    The default None is the only split, or the one that is called `train`.
-    """
+    """Return the splits that an option names: one, several joined by `+`, or all."""
     if not splits:
         raise FormatError("expected shards of a split, found none", path=folder)
     if wanted is None:

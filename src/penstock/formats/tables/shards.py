@@ -96,10 +96,7 @@ class ParquetShard(TableShard):
 
 
 class ArrowShard(TableShard):
-    """An Arrow file, or streams of one schema, one behind the other, mapped.
-
-    Only compressed record batches are copied, when a column is read.
-    """
+    """An Arrow file, or streams of one schema, one behind the other, mapped."""
 
     def __init__(self, path: Path, *, stream: bool) -> None:
         super().__init__(path)
@@ -163,10 +160,7 @@ class RangedArrowShard(TableShard):
 
 
 class JsonShard(TableShard):
-    """Files of JSON lines, in memory as one Arrow table, because a column has one type in all files.
-
-    Lists that have the same length in every row become lists of a fixed size.
-    """
+    """Files of JSON lines, in memory as one Arrow table, because a column has one type in all files."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         super().__init__(paths[0])

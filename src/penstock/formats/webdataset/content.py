@@ -96,10 +96,7 @@ class Samples:
 
 
 def grouped(members: Members, shard: int, path: Path) -> Samples:
-    """The samples of one shard: the key is the name up to the first dot of its last part, the extension the rest.
-
-    Names without a dot, hidden ones (`.x`), and what the library keeps for itself (`__x__`), are passed over.
-    """
+    """The samples of one shard: the key is the name up to the first dot of its last part, the extension the rest."""
     keys, extension, names = _split(members)
     named = np.flatnonzero(extension >= 0)
     keys, extension = keys[named], extension[named]

@@ -144,10 +144,7 @@ def archive_limits(out: Path, limits: tuple[int, int], kind: Compression) -> tup
 
 
 def copy(source: ShardSource, out: Path, limits: tuple[int, int], kind: Compression = None) -> None:
-    """Copy every member into archives with other limits (bytes, episodes), and the description into each.
-
-    Memory: names and places of all members, some 200 bytes each, and 16 MiB; the archives are mapped.
-    """
+    """Copy every member into archives with other limits (bytes, episodes), and the description into each."""
     limits, single, kind = archive_limits(out, limits, kind)
     if out.exists() or out.is_symlink():
         raise FileExistsError(f"expected nothing at {out}; remove it, or write to another place")

@@ -61,11 +61,7 @@ SEED = replace(
 
 
 class WebDatasetFormat(Format):
-    """Tar archives of samples: one, several, or a folder of them. See docs/formats/webdataset.md.
-
-    `open` knows the options of `ShardSource`; `create` knows `layout` (`"npy"` or `"seed"`) and, as `append`, the
-    options of `ShardWriter`.
-    """
+    """Tar archives of samples: one, several, or a folder of them. See docs/formats/webdataset.md."""
 
     name: ClassVar[str] = "webdataset"
     description: ClassVar[str] = "tar shards of the webdataset library, il-representations' and our own"
@@ -106,10 +102,7 @@ class WebDatasetFormat(Format):
 
     @override
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
-        """The archives of all parts are numbered again; the last one of a part may be shorter than its limit.
-
-        One archive has the members of all parts, whose bytes are copied. It is compressed here.
-        """
+        """The archives of all parts are numbered again; the last one of a part may be shorter than its limit."""
         single, kind = packing(out, None)
         if single:
             join_archives(parts, out, kind)

@@ -24,11 +24,7 @@ ENDS = "each sample is an episode of one step"
 
 
 def read(archives: Archives) -> Content:
-    """The dataset: arrays and numbers are columns of steps, text and bytes and ragged ones belong to episodes.
-
-    What fits no column is in the account. A member `left.json` of dicts gives a column `left.json/<key>` for every key
-    that all samples have.
-    """
+    """The dataset: arrays and numbers are columns of steps, text and bytes and ragged ones belong to episodes."""
     columns: dict[str, Places] = {}
     left_out: list[LeftOut] = []
     options = archives.options

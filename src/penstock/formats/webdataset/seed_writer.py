@@ -43,12 +43,7 @@ Rows = Callable[[int], Sequence[Piece]]  # step to the pieces of a pickle
 
 
 class SeedWriter(ShardWriter):
-    """`_metadata.meta.pickle` first, then `frame_000000000.<field>.pickle` of every step.
-
-    Columns: `observations` (T + 1 rows, or below it), `actions`, `terminations`, `truncations`, and, where there are
-    some, `rewards`, `infos/...` and others of T rows, and `infos/...` of arrays, a row an episode, which go to the last
-    infos. `metadata` may have `env_cfg` and `color_space` ("RGB", "GRAY").
-    """
+    """`_metadata.meta.pickle` first, then `frame_000000000.<field>.pickle` of every step."""
 
     layout: ClassVar[str] = seed.NAME
     _spec: Spec

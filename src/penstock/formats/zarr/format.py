@@ -43,10 +43,7 @@ TARGET = Target(
 
 
 class ZarrFormat(Format):
-    """Replay buffers in Zarr, as Diffusion Policy and UMI store them. See docs/formats/zarr.md.
-
-    `open` takes the options of `ZarrSource`, `create` the options of `ZarrWriter.create`.
-    """
+    """Replay buffers in Zarr, as Diffusion Policy and UMI store them. See docs/formats/zarr.md."""
 
     name: ClassVar[str] = "zarr"
     description: ClassVar[str] = "replay buffers of Diffusion Policy and UMI: Zarr arrays and the ends of episodes"

@@ -281,10 +281,7 @@ def _attributes(metadata: Mapping[str, Any], layout: BufferLayout) -> dict[str, 
 
 
 def pack_zip(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
-    """Pack a Zarr folder into one ZIP file, whose members are stored and so read in place.
-
-    The file appears when it is complete.
-    """
+    """Pack a Zarr folder into one ZIP file, whose members are stored and so read in place."""
     root, place = Path(folder), Path(out)
     if not root.is_dir():
         raise FormatError("expected a folder to pack", path=root)
