@@ -1,11 +1,8 @@
 """ArrayRecord files: records in chunks of a Riegeli file, with a postscript in the last block.
 
-A Riegeli file has chunks one after another. Every 64 KiB a block header of 24 bytes interrupts them. A chunk has a
-header of 40 bytes (hashes of header and data, sizes, type, number of records), and its data: the kind of compression,
-the compressed sizes of all records, and the compressed values. Hashes are HighwayHash. The last block of an ArrayRecord
-file has a postscript, which says where the records end. Chunks are found by their headers, so no other index is read.
+Every 64 KiB a block header of 24 bytes interrupts the chunks. A chunk has a header of 40 bytes and its data: the kind
+of compression, the compressed sizes of all records, and the compressed values. Hashes are HighwayHash.
 
-The mapped file belongs to the caller. A chunk is decoded into new memory.
 Format: `riegeli/records/records_file_format.md` of github.com/google/riegeli, and `layout.proto` of ArrayRecord.
 """
 

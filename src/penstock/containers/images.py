@@ -1,21 +1,11 @@
 """Encoded images: shape and dtype from the header, decoded within bounds into memory of the caller, and encoded.
 
 The header is read first: an image of another shape, or of more pixels than the limit, is refused before any pixel is
-decoded, so a header that lies costs nothing. Images become arrays in this way:
+decoded. Colours of 16 bits are kept by `decode_into`; `decode` takes their upper 8 bits.
 
-* grey `[h, w]` or `[h, w, 1]`, grey with alpha `[h, w, 2]`, RGB `[h, w, 3]`, RGBA `[h, w, 4]`; 8 bits as uint8, and
-  grey of 16 bits as uint16;
-* grey of floats (TIFF), as depth maps in metres are, becomes float32; grey of 32-bit integers is refused;
-* palettes become RGB, or RGBA if they have transparency; black and white becomes grey, 0 and 255; CMYK becomes RGB;
-* `decode_into` reads colours of 16 bits into uint16; `decode` takes their upper 8 bits.
-
-Pillow (the extra `images`) decodes any of them, and says what is wrong with a damaged one. The usual ones have a
-shorter way with the same result: PNG images without a palette are decoded by imagecodecs, where it is installed (the
-extra `png`), JPEG images in colour or grey by simplejpeg (the extra `jpeg`). Both decode into the rows of the caller.
-An image with which they have the least trouble goes to Pillow.
-
-Threads: all three release the GIL while they decompress, and not while they read the header; Pillow needs 10 to 20 µs
-for that.
+Pillow decodes any image, and says what is wrong with a damaged one. Where they are installed, imagecodecs decodes PNG
+images without a palette, and simplejpeg JPEG images, with the same result, into the rows of the caller. An image with
+which they have the least trouble goes to Pillow.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """TFRecord files: where the records are, and whether their bytes are as they were written.
 
-A file has records one after another: size, masked CRC-32C of the size, data, masked CRC-32C of the data. Nothing marks
-the start of a record, so a file can be read only up to a damaged size; the records behind it are lost. Damaged data
-lose one record. Files stay mapped and in place; a record is a range of bytes.
-
-Of a remote file that is mapped lazily, the heads of records are fetched alone: one small request a record, each after
-the answer to the one before. That pays where records are large.
+Nothing marks the start of a record, so the records behind a damaged size are lost. Of a remote file that is mapped
+lazily, the heads of records are fetched alone, one small request each, which pays where records are large.
 """
 
 from __future__ import annotations

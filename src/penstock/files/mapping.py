@@ -1,16 +1,12 @@
 """Read-only memory maps: one mechanism for every file that is read in place.
 
-A map made here differs from Python's `mmap` in two ways. It keeps no file descriptor, so that the number of open files
-does not limit the number of columns (Python's `mmap` duplicates the descriptor and keeps it, before 3.13 without a
-choice). And it knows its file, so that a read can notice that the file was truncated: touching a page behind the end of
-a file ends the process with SIGBUS, which no `except` can catch.
+A map made here keeps no file descriptor (Python's `mmap` duplicates it, before 3.13 without a choice), and it knows its
+file, so that a read can notice that the file was truncated: touching a page behind the end of a file ends the process
+with SIGBUS, which no `except` can catch.
 
-Maps of remote files (`penstock.files.remote`) hold zeros where bytes were not fetched. `map_file` fetches a remote
-file whole, unless `lazy` says that every reader asks first: `RowMap` and `TileMap` do so by `MappedFiles.fill`, others
-by `read_mapped`, which returns fetched bytes.
-
-The array that `map_file` returns owns the map: it is unmapped when the last array that shows it is gone. At the exit of
-the interpreter nothing is unmapped, because daemon threads may still be copying; the system does it afterwards.
+Maps of remote files hold zeros where bytes were not fetched. `map_file` fetches a remote file whole, unless `lazy` says
+that every reader asks first. At the exit of the interpreter nothing is unmapped, because daemon threads may still be
+copying.
 """
 
 from __future__ import annotations

@@ -1,16 +1,8 @@
 """Files of which only some bytes are on this machine: the hook by which readers ask for the others.
 
 A mirror of remote data (`penstock.locations.mirror`) is a folder of sparse files of full size. All that reads files by
-path goes through this module, or through `penstock.files.mapping`, so that bytes are fetched before they are touched:
-
-* `open_file`, `read_bytes`, `read_text` and `file_state` take the place of `open` and its like. The file that
-  `open_file` gives fetches what is read.
-* `read_in_order` is for reading all of a file, and shows a bar on a terminal.
-* `whole_file` fetches a file before a library reads it by its path or descriptor.
-* `filled` fetches ranges and keeps them for a block.
-* `begin_fetch` asks for ranges that are read later.
-
-For any other path these functions do what their namesakes do, after one look at the path.
+path goes through this module, or through `penstock.files.mapping`, so that bytes are fetched before they are touched
+(docs/architecture.md has the table). For any other path these functions do what their namesakes do.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Hidden names for what is not finished, and the removal of what killed writers left under such names.
 
-The name is `.<name>.<12 random hex digits>.penstock`, in the folder of the target, so that the final rename stays on
-one file system. The writer holds an exclusive lock on the scratch file or folder itself. A lock ends with its process,
-so a free lock says that the writer is gone. Between making the name and locking it there is a moment in which somebody
-may take it for left over; hence a writer looks, once it has the lock, whether the name is still its own, and takes
-another if not.
+The name is `.<name>.<12 random hex digits>.penstock`, in the folder of the target. The writer holds an exclusive lock
+on the scratch file or folder, which ends with its process. Between making the name and locking it, somebody may take it
+for left over; hence a writer looks, once it has the lock, whether the name is still its own, and takes another if not.
 """
 
 from __future__ import annotations

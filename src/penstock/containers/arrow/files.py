@@ -1,17 +1,12 @@
 """Parquet files, and Arrow files behind URLs, of which single columns of single blocks are read.
 
-A Parquet file is opened for each read, so that any number of files keeps no descriptor open. Footers are in a cache
-that the files of a dataset share, because a footer of many columns takes more memory than the rest of the object. A
-file that changed since it was opened is an error: its footer would describe other bytes.
+A Parquet file is opened for each read, so that any number of files keeps no descriptor open; footers are in a cache
+that the files of a dataset share. A file that changed since it was opened is an error: its footer would describe other
+bytes.
 
-Of an Arrow file, PyArrow reads a file object. With `included_fields` it asks for the buffers of these columns alone, so
-the file object fetches their ranges and nothing between them.
-
-Files that were put one behind the other (`cat a.parquet b.parquet`) are refused, for no reader can read them: the
-footer at the end is of the last file, and its offsets count from the beginning of that file. So a reader decodes bytes
-of the first file with the footer of the last: if the files are alike, without an error. Between the data that a footer
-describes and the footer itself are only small indexes. So where the offsets leave more room, the last file may begin
-behind another one, and the magic bytes of an end and of a beginning tell whether it does.
+Files that were put one behind the other (`cat a.parquet b.parquet`) are refused: the footer at the end is of the last
+file, and would decode bytes of the first one, if they are alike without an error. Where the offsets leave more room
+than small indexes need, magic bytes of an end and a beginning tell whether the last file begins behind another one.
 """
 
 from __future__ import annotations

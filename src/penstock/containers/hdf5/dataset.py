@@ -1,16 +1,9 @@
 """One dataset of an HDF5 file: its description, the place of its bytes, and reading rows of it.
 
-The messages of the object header say shape, type, layout and filters. `flat` answers the question that matters for
-speed: are all values consecutive and unfiltered? Then a row is a slice of the memory map, and callers need this class
-no more. Otherwise `tiles` lists the stored chunks (from one of six kinds of index, read once), and `_assemble` starts
-with the fill value everywhere and copies the part of each chunk that the wanted rows cover. A chunk that was never
-written has no entry, and keeps the fill value.
-
-Invariants: every size in the header is checked against the size of the file before memory is allocated, and rows that
-are assembled may be `INFLATION` times the file at most, so a damaged header cannot exhaust memory. Elements are moved
-as opaque bytes (`V<size>`); only `as_array` gives them their dtype.
-
-Ownership: contiguous rows are read-only views of the map, and keep it alive; assembled rows belong to the caller.
+If all values are consecutive and unfiltered (`flat`), a row is a slice of the map. Otherwise `tiles` lists the stored
+chunks, and rows are put together from them and the fill value. Every size in the header is checked against the size of
+the file before memory is allocated, and rows may be `INFLATION` times the file at most. Elements are moved as opaque
+bytes; only `as_array` gives them their dtype.
 
 Source: HDF5 File Format Specification 3.0, IV.A.2 (messages) and VII (chunk indexes).
 """

@@ -1,10 +1,7 @@
 """Values and messages -> bytes, as the oldest versions that every HDF5 library reads, and the growing end of a file.
 
-New bytes go to the end (`Tail`), and nothing refers to them before the commit. Small pieces are collected in memory, up
-to `PENDING` bytes, and written together. Arrays of `DIRECT` bytes and more are written without a copy. Addresses are
-multiples of 8, as libhdf5 aligns them. Variable-length values are collected in global heap collections of at least
-`MIN_COLLECTION` bytes. After a crash, leftovers are behind the end that the superblock names, and the next writer
-overwrites them.
+New bytes go to the end (`Tail`), and nothing refers to them before the commit. Addresses are multiples of 8, as libhdf5
+aligns them. Variable-length values are collected in global heap collections of at least `MIN_COLLECTION` bytes.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
 """HDF5 files and groups: from names to objects.
 
-A group keeps its links in a symbol table (old), in link messages (compact) or in a fractal heap (dense).
-A name is resolved part by part. A hard link has the address of an object header; a soft link is a path, which is
-resolved in turn, at most `SOFT_HOPS` times, so that links in a circle end in an error. External links are refused: a
-file must not choose which other files are opened. The messages in a header tell what the object is: a layout message
-means a dataset, a link or symbol table a group, and a datatype alone is a named type, which has no values.
-
-`walk` visits each group once, by address, because hard links may form circles, and stops at a depth of `DEPTH`.
-Links of a group are read once. A dataset parses its header whenever it is looked up, about 20 us.
-
-Ownership: a `File` maps the file as it was when it was opened. Arrays that show its bytes keep the map alive after
-`close`. Reading takes no lock, so any number of threads may read, also after a fork.
+A group keeps its links in a symbol table (old), in link messages (compact) or in a fractal heap (dense). Soft links are
+resolved at most `SOFT_HOPS` times, so that a circle ends in an error. `walk` visits each group once, by address,
+because hard links may form circles. External links are refused: a file must not choose which other files are opened.
+Arrays keep the map alive after `close`. Reading takes no lock.
 
 Source: HDF5 File Format Specification 3.0, III (infrastructure) and IV.A (object headers).
 """

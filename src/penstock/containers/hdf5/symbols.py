@@ -1,20 +1,12 @@
 """The root group while it is appended to: a symbol table, or link messages if a link leaves the file.
 
-A symbol table is changed by copying: new nodes along the changed path, and the old ones stay as they are. It is a
-B-tree of names with links at its leaves. Adding a name copies the nodes from its leaf to the root, writes them at the
-end of the file, and changes nothing that an earlier state refers to. A full node is split into two halves. So a commit
-writes O(log n) nodes, and a reader of an earlier state sees the earlier table.
+A symbol table is a B-tree of names with links at its leaves. Adding a name copies the nodes from its leaf to the root
+to the end of the file, so a reader of an earlier state sees the earlier table. Nodes have no pointers to their
+siblings, which would have to be copied too, and which libhdf5 does not need for reading. Names go to a local heap that
+all states share, behind the names of earlier states, which do not read there.
 
-Names go to a local heap that all states share. New names are written only behind the names of earlier states, which do
-not read there. A full heap is copied to a heap of twice the size, so that names cost constant time on average.
-
-Nodes have no pointers to their siblings: a copied node would force its siblings to be copied too. libhdf5 does not need
-these pointers for reading.
-
-A symbol table cannot store links to other files, so a root with such a link becomes a list of link messages. Each
-commit writes its links as one block of messages that continues in the block of the commit before. A commit therefore
-costs its own links, and not all links of the root. Files whose root was written in another way are read once and
-rewritten as one of these two.
+A symbol table cannot store links to other files. A root with such a link becomes a list of link messages, of which each
+commit writes its own as a block that continues in the block of the commit before.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Appending to HDF5 files so that a crash at any moment leaves the last committed state.
+"""Appending to HDF5 files so that a crash at any moment leaves the last committed state (see the package).
 
-The package's opening comment describes a commit. `Appender` has the parts: `Tail` writes new bytes behind the end,
-`ObjectWriter` makes objects of them, `Root` has the links, and the superblock is the one small write that switches to
-the new state. A commit is durable after its second `fsync`; without `fsync` it is atomic for readers and for a killed
-process, but not for a power cut.
+A commit is durable after its second `fsync`; without `fsync` it is atomic for readers and for a killed process, but not
+for a power cut.
 """
 
 from __future__ import annotations

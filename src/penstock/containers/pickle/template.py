@@ -1,9 +1,8 @@
 """Members that differ in their payload only: compared with a known one, not interpreted.
 
-Why a match equals what the interpreter would make: the learnt member was interpreted; it names nothing but NumPy's
-arrays and dtypes; it has one byte string of the length of the result, which is never copied on the stack, dropped, or
-fetched from the memo, so the result is its only use; and of its content the interpreter asks one thing, that booleans
-be 0 or 1, which is asked here too. All other bytes are equal.
+A match equals what the interpreter would make: the learnt member names nothing but NumPy's arrays and dtypes; it has
+one byte string of the length of the result, which is never copied, dropped or fetched from the memo; and of its content
+the interpreter asks one thing, that booleans be 0 or 1, which is asked here too. All other bytes are equal.
 """
 
 from __future__ import annotations

@@ -1,22 +1,12 @@
 """Walk from member to member of an archive: the names, and the place of each payload.
 
-Computes: a table of the regular files of an archive (`walk`), or its members in order with their bytes (`stream`).
+A file may have several archives, one behind the other. A walk goes on if a header follows the zeros that end an
+archive, as `tar --ignore-zeros`, DALI and libarchive do. It stops before any other bytes, and returns where these
+begin.
 
-A file may have several archives, one behind the other, as `cat a.tar b.tar` makes them. Both functions go on if a
-header follows the zeros that end an archive, as `tar --ignore-zeros`, DALI and libarchive do. They stop before any
-other bytes, and return where these begin.
-
-Method: `entry` reads the headers of one member, with the extended headers before it (GNU long names, PAX records), and
-checks them. Archives of training data repeat a pattern of sizes, so after members that repeat the ones before,
-`repeats` checks many headers at once with NumPy: 1 us a member instead of 5. An attempt that leads nowhere doubles the
-number of careful steps before the next one, so archives without a pattern lose little.
-
-Invariants: a leap accepts only members whose headers, checksums and sizes a careful step would accept, and leaves the
-rest to it. A payload that does not fit the archive is torn, never cut silently. Nothing but regular files is taken:
-links, devices, sparse files and names with `..` are refused.
-
-Memory: `walk` keeps positions and names, never payloads; they stay in the caller's memory map. `stream` keeps one
-member. Source: POSIX.1-2001 (USTAR and PAX), and the GNU tar manual for its extensions.
+Archives of training data repeat a pattern of sizes, so `repeats` checks many headers at once. A leap accepts only what
+a careful step would accept. A payload that does not fit the archive is torn, never cut silently. Nothing but regular
+files is taken: links, devices, sparse files and names with `..` are refused.
 """
 
 from __future__ import annotations

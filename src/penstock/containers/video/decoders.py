@@ -1,12 +1,7 @@
 """Decoders of PyAV, shared by all video files of a process that were encoded alike.
 
-A decoder holds the reference frames of its codec, some megabytes for each, so decoders are few: at most `cores()` work
-at a time, and idle ones are kept up to `IDLE` decoders and `IDLE_BYTES` bytes, those used last. A thread that wants a
-decoder while `cores()` of them work waits. So several loader threads that read at once do not start more work than
-there are cores.
-
-Each decoder runs in one thread (`thread_count=1`). Groups of pictures are independent, so decoding several of them at
-once uses all cores, without the delay and the memory of threads within a decoder.
+A decoder holds the reference frames of its codec, some megabytes for each. So at most `cores()` work at a time, each in
+one thread, because groups of pictures are independent, and idle ones are kept up to `IDLE` and `IDLE_BYTES`.
 """
 
 from __future__ import annotations

@@ -1,23 +1,17 @@
 """The packet index of a video file: where each packet is, and which packets a frame needs.
 
-A file is demuxed once. The index keeps the offset, size, timestamp and key-frame flag of each packet of one stream, and
-numbers the frames in presentation order. Reading a frame then needs no demuxer: its packets are read from the file by
-offset and go to a decoder. A decoder then belongs to an encoding (codec, parameters) and not to a file: thousands of
-files that were encoded alike share a few decoders.
+A file is demuxed once. Reading a frame then needs no demuxer, and thousands of files that were encoded alike share a
+few decoders.
 
-Invariants:
+* Building compares the bytes at each `offset` with the packets of the demuxer, because containers may store packets in
+  pieces (MPEG-TS) or put a header before them (Matroska, AVI). A stream with other packets is refused.
+* `rank[p]` is the frame number of packet `p`, or -1 if its frame is not shown (edit lists). The decoder gets it as
+  timestamp and returns it with the frame, so odd time bases are no special cases.
+* Decoding from packet `start[f]` yields frame `f`: the last key frame before it, or the one before that, if `f` is
+  shown before its key frame (an open group of pictures).
 
-* The bytes of every packet are in the file at `offset`, `size` long. Building compares them with the packets of the
-  demuxer, because containers may store packets in pieces (MPEG-TS) or put a header before them (Matroska, AVI). A
-  stream with other packets is refused.
-* `rank[p]` is the frame number of packet `p`, or -1 if the container says that its frame is not shown (edit lists).
-  The decoder gets `rank` as timestamp and returns it with the frame, so odd time bases and equal timestamps are no
-  special cases.
-* Decoding from packet `start[f]` yields frame `f`. That is the last key frame at or before its packet; if `f` is shown
-  before that key frame (an open group of pictures), it refers to the group before, and decoding starts there.
-
-The index is kept in the user's cache, under the path, size and modification time of the file. It never comes with the
-data: its author could make any bytes of the file look like packets, and frames would differ from what a player shows.
+The index is kept in the user's cache and never comes with the data, whose author could make any bytes look like
+packets.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Join video files of one encoding into one file. Packets are copied, nothing is decoded or encoded again.
 
-Invariant: frame `k` of a file is frame `n + k` of the result, where `n` frames are in the files before it, and is shown
-at `(n + k) / fps` seconds. So the times of a file move by a whole number of frames, whatever the length that its
-container claims. FFmpeg's `concat` adds claimed lengths, which differ from that where the last frame has none.
-
-Decoding times count packets: packet `p` is decoded at `(p - delay) / fps` seconds, where `delay` is the largest number
-of packets that a frame of any file waits for. So they increase, also where short files have a shorter delay.
-
-The table of packets is at the front of the result, so that a reader of a remote file has it with the first bytes.
+Frame `k` of a file is shown at `(n + k) / fps` seconds of the result, where `n` frames are in the files before it,
+independent of the length that a container claims. Packet `p` is decoded at `(p - delay) / fps` seconds, where `delay`
+is the largest number of packets that a frame of any file waits for. So these times increase. The table of packets is at
+the front, so that a reader of a remote file has it with the first bytes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Divide wanted frames into runs of packets.
+"""Divide wanted frames into runs: packets of one file from a key frame to the last frame wanted, decoded in order.
 
-1. Equal frames are read once. The rest are sorted by file and frame.
-2. They are grouped into *runs*: packets of one file that are decoded one behind the other, from a key frame to the last
-   frame wanted. A run goes on into the next group of pictures if its wanted frames continue there, up to `RUN` packets.
-   So no packet is decoded twice, and no group of pictures without wanted frames is decoded at all.
+A run goes on into the next group of pictures if its wanted frames continue there, up to `RUN` packets. So no packet is
+decoded twice, and no group of pictures without wanted frames is decoded.
 """
 
 from __future__ import annotations

@@ -1,18 +1,8 @@
 """An array: rows in chunks, read by number through a cache of decoded pieces.
 
-Computes: copies of rows, in any order and number, from compressed chunks. A *piece* is the smallest part of a chunk
-that is decoded at once: the rows of a Blosc block, otherwise the whole chunk.
-
-Method: `gather` cuts spans at the borders of chunks and sorts the parts by row. Then each piece is decoded once for a
-batch, even if the cache is too small to keep it. Several chunks that are not in the cache are decoded on threads. A
-span that would fill more than a quarter of the cache is decoded to its destination, because its pieces would push out
-all others.
-
-Invariants: decoded pieces are read-only, so the cache can return them to several threads. A part of a batch writes
-only its own destinations, so threads need no lock on the output.
-
-Memory: the caller owns the output. Pieces belong to `cache`; the positions of blocks, and bytes of chunks that are
-not mapped, to `tables`. Chunks without compression are views of memory maps.
+A *piece* is the smallest part of a chunk that is decoded at once: the rows of a Blosc block, otherwise the whole chunk.
+`gather` decodes each piece once for a batch, even if the cache is too small to keep it. Decoded pieces are read-only,
+so the cache can return them to several threads.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
 """Chunks of an array, by how they are compressed: each gives its rows in pieces that are decoded together.
 
-A Blosc buffer consists of blocks that are decoded alone, so a random row costs a block and not a chunk. If a block has
-whole rows, it is a piece. If blocks cut rows, a piece has as many rows as a block has room for, and needs two blocks or
-more; each thread then keeps the block that it decoded last, because the next piece begins in it. Other codecs decode a
-chunk as a whole, so the chunk is the piece.
-
-Chunks across other axes (`AssembledChunk`) and shards (`ShardChunk`) are put together from inner chunks. A chunk that
-was never written (`FilledChunk`) has the fill value, and is not stored anywhere.
-
-Memory: a chunk has its compressed bytes, which are a view of a memory map or owned (`nbytes` counts them). Decoded
-pieces belong to the cache of the array.
+A Blosc buffer consists of blocks that are decoded alone, so a random row costs a block and not a chunk. If blocks cut
+rows, a piece has the number of rows that a block has room for, and needs two blocks or more. Other codecs decode a
+chunk as a whole. A chunk has its compressed bytes, a view of a memory map or owned (`nbytes` counts them).
 """
 
 from __future__ import annotations

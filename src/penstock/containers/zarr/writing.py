@@ -1,12 +1,9 @@
 """Writing arrays: rows appended to chunks, each file only when whole, the length last.
 
-An array that was written in parts becomes one array (`join_arrays`): whole chunks are moved, and only the others are
-encoded again. A part has its rows where they are in the array, as far as that is known when it is begun: its chunks
-have the numbers that they will have, and the chunks before it are missing. The chunk in which a part ends and the next
-one begins is put together from the rows of both. Rows of a part that begins at another row, as where it follows values
-whose number was not known, are decoded and encoded. A chunk is the same file, whoever encoded it, so the array has the
-same bytes as an array that one writer wrote. A second call after a kill goes on: chunks that were moved are found at
-their new place, and others are written again.
+An array that was written in parts becomes one array (`join_arrays`): whole chunks are moved, and only the chunk in
+which a part ends and the next one begins, and rows of a part that begins at another row than was expected, are encoded
+again. A second call after a kill goes on: chunks that were moved are found at their new place, and others are written
+again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """`Account`: what became of each thing that a reader found in a dataset. Nothing is left out without a name.
 
-Readers build the account while they index, so it costs nothing later, and decodes nothing. `penstock.open` sums up in
-one warning what may hold data, `penstock info` shows it, `penstock check` turns each entry into a finding of the same
-name, and `penstock.convert` writes it into the certificate.
-
-A dataset whose writing has not ended has a mark (`UnfinishedWork`): a hidden file that exists from before the first
-episode to after the last change. Formats do not know the mark, so one kind serves all of them: the file `MARK` in a
-folder, and the file `.<name>.penstock-unfinished` next to a single file.
+Readers build it while they index. `penstock.open` sums up in one warning what may hold data, `penstock check` turns
+each entry into a finding of the same name. A dataset whose writing has not ended has a mark (`UnfinishedWork`): a
+hidden file that exists from before the first episode to after the last change, for all formats alike.
 """
 
 from __future__ import annotations

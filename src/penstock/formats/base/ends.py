@@ -1,10 +1,8 @@
 """`find_ends`: where the episodes of a flat file end, and which of them terminated; for all formats of flat files.
 
-A flat file has the steps of all episodes in a row. Its arrays are known by their names (`END_NAMES`): flags of steps,
-first or last rows, lengths, ids, and step numbers. `docs/formats/demos.md` has the table, with the source of each name.
-
-Rows of episodes, lengths and offsets decide alone. Otherwise each mark of an end is one: a flag, an id that changes, a
-step number that starts again. The account names an array that may mark further ends and is not used.
+Arrays are known by their names (`END_NAMES`; docs/formats/demos.md has the table). Rows of episodes, lengths and
+offsets decide alone. Otherwise each mark of an end is one: a flag, an id that changes, a step number that starts again.
+The account names an array that may mark further ends and is not used.
 """
 
 from __future__ import annotations

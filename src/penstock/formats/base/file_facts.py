@@ -1,13 +1,10 @@
 """What opening a dataset needs to know of each of its files, learned once and kept in the user's cache.
 
 A dataset of 10^5 files cannot be opened file by file in each rank. A `FileSurvey` says which files a dataset has and
-how the facts of one are read, a pure function of the file. Any processes may read any of them (`penstock index`), and a
-`FileTable` has the facts of all: a few arrays, which every process of a machine maps. An entry counts only while its
-file has the size and time that it had before it was read, so a later opening looks at each file with one `stat` and
-reads the files that changed. A file that was written within `SETTLED` of its reading is read again at the next opening,
-because two versions of it may have one time.
-
-Errors are facts too (`FileFacts.error`), which are never kept.
+how the facts of one are read. A `FileTable` has the facts of all: a few arrays, which every process of a machine maps.
+An entry counts only while its file has the size and time that it had before it was read. A file that was written within
+`SETTLED` of its reading is read again at the next opening, because two versions of it may have one time. Errors are
+facts too (`FileFacts.error`), which are never kept.
 """
 
 from __future__ import annotations

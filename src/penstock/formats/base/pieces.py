@@ -1,14 +1,8 @@
 """Cutting spans of rows where the storage changes, and putting ragged rows into a grid.
 
-`BlockRows` are rows in blocks, each decoded as a whole. Run `r` owns the rows `first[r] : first[r + 1]`.
-These are the rows from `skip[r]` on of block `block[r]`. A block may have rows that belong to no run, and several runs.
-Reading cuts spans at the edges of runs, sorts the pieces by block, and asks for each block once. The caller decodes and
-caches blocks.
-
-`FileRows` are rows in many files that are mapped when they are read. A `RowMap` has the address of each run of rows, so
-its files must be mapped. `FileRows` cuts the wanted spans at the edges of runs, orders the pieces by file, and gathers
-the pieces of some files at a time through a `RowMap` of these alone. That map checks every piece against the size of
-its file, so a wrong place is an error and no foreign byte.
+`BlockRows` are rows in blocks, each decoded as a whole by the caller. Run `r`, the rows `first[r] : first[r + 1]`, is
+the rows from `skip[r]` on of block `block[r]`. `FileRows` are rows in many files that are mapped when they are read,
+some files at a time, by a `RowMap` that checks every piece against the size of its file.
 """
 
 from __future__ import annotations

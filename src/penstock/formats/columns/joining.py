@@ -1,9 +1,7 @@
 """Stores that were written in parts become one store: each part is a segment.
 
-Positions in the table count from the start of a segment, so the files of a part do not change. Only its number in the
-entries does. `join_stores` writes the table last: a store that a kill leaves has no episodes, and a second call
-continues. `publish_segment` adds one part to a store that readers follow meanwhile. The table says whether that was
-done before, so it can be repeated.
+Positions in the table count from the start of a segment, so only its number in the entries changes. The table is
+written last: a store that a kill leaves has no episodes, and a second call continues.
 """
 
 from __future__ import annotations

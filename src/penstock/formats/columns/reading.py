@@ -1,16 +1,8 @@
 """Read one column of a store as it stood at one moment: memory maps, and the gathers that read them.
 
-Episodes that follow each other in a segment are one run (`EpisodeRuns`), so tables here have a row for each run and
-not for each episode: a store of one writer has about one run a segment. A gather finds the run of each wanted row by a
-search in the first rows of all runs.
-
-Fixed-size rows need one gather. Rows of a ragged column need the two offsets around each row, then one gather of their
-values. Offsets come from the file, so they are checked before use: they never decrease and stay within the values.
-
-Maps are as long as the table of episodes says and no longer: a writer may be appending behind. They are made when
-they are first needed, and are owned by the column, which lives as long as its snapshot.
-
-Rows that are compressed in blocks are decoded, each block once, and the blocks that were decoded last are kept.
+Episodes that follow each other in a segment are one run (`EpisodeRuns`), so tables have a row for each run and not for
+each episode. Offsets of ragged rows come from the file, so they are checked before use. Maps are as long as the table
+of episodes says and no longer: a writer may be appending behind.
 """
 
 from __future__ import annotations

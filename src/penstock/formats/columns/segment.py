@@ -1,15 +1,9 @@
 """A segment opened for writing: locked for one writer, cut back to its last whole episode, appended to at the end.
 
-An episode exists once its entry is in the table. So the order of writes is: rows of all columns, the line of
-metadata, then the entry, which the table appends. A process that is killed in between leaves bytes behind the last
-entry; `restore` cuts them off before the next write. The entry has the CRC-32 of everything that was written for the
-episode.
-
-Invariants: one writer a segment, by a lock on its metadata file that the system releases when the process ends. A
-number that the table knows is never used for another segment. After any error, `restore` makes the files what the
-entries say.
-
-Durability: `sync` flushes all files before the table is flushed, so an entry on disk never names rows that are not.
+An episode exists once its entry is in the table, so the order of writes is rows, the line of metadata, then the entry.
+A process that is killed in between leaves bytes behind the last entry, which `restore` cuts off before the next write.
+A number that the table knows is never used for another segment. `sync` flushes all files before the table, so an entry
+on disk never names rows that are not.
 """
 
 from __future__ import annotations

@@ -1,17 +1,8 @@
 """D4RL's HDF5 files, and others of the same layout: the steps of all trajectories in a row.
 
-`formats.base.ends` decides where trajectories end: D4RL marks the ends in `terminals` and `timeouts`, d3rlpy in
-`terminals` and `episode_terminals`, others in other arrays. Files in which nothing marks the ends of trajectories that
-did not terminate are cut where the next observation of a step is not the observation of the step after it, or every
-`max_episode_steps`.
-
-Next observations are stored a second time. Where they follow (`next_observations[t] == observations[t + 1]` within
-every trajectory), observations become one column of T + 1 rows: the rows of `observations`, and the last row of
-`next_observations` for each trajectory. No value is copied: a column is a list of segments of the two datasets.
-The comparison reads both once, in blocks; it stops at the first difference.
-
-`transitions=True` cuts as D4RL's `qlearning_dataset` does: without next observations, a trajectory that was cut off
-by time has one step less, whose observation is the final one.
+Files in which nothing marks the ends of trajectories that did not terminate are cut where the next observation of a
+step is not the observation of the step after it, or every `max_episode_steps`. Where next observations follow within
+every trajectory, observations become one column of T + 1 rows, and no value is copied.
 
 Source: D4RL 1.1, `d4rl/offline_env.py` and `d4rl/__init__.py`; d3rlpy 1.1, `d3rlpy/dataset.pyx`.
 """

@@ -1,17 +1,8 @@
 """robomimic's HDF5 files: a group of datasets for each demonstration, `data/demo_0`, `data/demo_1`, and so on.
 
-Datasets of equal names in all demonstrations become one column: a list of segments in the file, in natural order of the
-names of demonstrations. So a read is a gather, and no observation is copied at opening. A dataset is a column if every
-demonstration has it, with one row a step and one dtype and shape; the account of the source names others.
-
-`next_obs` repeats `obs` one step later. Where it does so in every demonstration, observations are one column of T + 1
-rows: `obs`, then the last row of `next_obs`. The comparison reads both once; its result (`follow`) goes along when the
-source is pickled, so workers do not compare again.
-
-A demonstration without steps has no observation after them, and no action: it is left out.
-
-An episode terminated if its last step is done, and was truncated otherwise; `dones` stays a column only if earlier
-steps are done too.
+Datasets of equal names in all demonstrations become one column. `next_obs` repeats `obs` one step later: where it does
+so in every demonstration, observations are one column of T + 1 rows. The comparison reads both once; its result
+(`follow`) goes along when the source is pickled, so workers do not compare again.
 
 Source: robomimic 0.3, `docs/datasets/overview.md` and `robomimic/utils/dataset.py`.
 """

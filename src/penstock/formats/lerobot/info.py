@@ -1,16 +1,8 @@
 """`meta/info.json`: version, frame rate, features, splits, and the names of files. Everything is checked when read.
 
-LeRobot joins the words of a name with dots, penstock has paths with the field's names:
-
-| LeRobot | penstock |
-|---|---|
-| `observation`, `observation.images.top` | `observations`, `observations/images/top` |
-| `action`, `action.arm` | `actions`, `actions/arm` |
-| `next.reward`, `next.done`, `next.truncated` | `rewards`, `terminations`, `truncations` |
-| any other, such as `gripper.width` | the words as a path, `gripper/width` |
-
-A name whose path would be below the path of another column keeps its dots: next to `action`, the column `action.arm`
-is `actions.arm`.
+LeRobot joins the words of a name with dots, penstock has paths with the field's names (docs/formats/lerobot.md). A name
+whose path would be below the path of another column keeps its dots: next to `action`, the column `action.arm` is
+`actions.arm`.
 """
 
 from __future__ import annotations

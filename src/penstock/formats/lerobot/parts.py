@@ -1,17 +1,12 @@
 """Datasets that were written in parts become one dataset: files are moved and numbered again, and videos are joined.
 
-A part is a dataset whose writer began at the number of its first episode and step (`LeRobotWriter.begin_at`). So its
-rows, its pictures and nearly all figures of its episodes are final. Four things depend on the other parts:
+Rows, pictures and nearly all figures of the episodes of a part are final. Four things depend on the other parts:
+numbers of chunks and files; numbers of tasks, where a part with other numbers gets a new column `task_index`; video
+files, which are joined by copying packets until they are full; and figures of the dataset, which are merged episode by
+episode, so that they are equal to the last bit.
 
-* Numbers of chunks and files. Only the metadata of episodes have them.
-* Numbers of tasks, in the order in which their texts first occur. A part with other numbers gets a new column
-  `task_index`: its data files are written again, and pictures in them are copied without decoding.
-* Video files. Consecutive files of a camera become one file until it is full, as LeRobot's own writer does with
-  episodes: their packets are copied. So frames of an episode have other times in the file.
-* Figures of the dataset. They are merged episode by episode, as a single writer does, and are equal to the last bit.
-
-The metadata of the parts say which files are moved where, and the parts keep their metadata. So a second call, after a
-kill, does what is missing.
+The parts keep their metadata, which say which files are moved where. So a second call, after a kill, does what is
+missing.
 """
 
 from __future__ import annotations

@@ -1,16 +1,11 @@
-"""Saved episodes that are not in the files of a dataset yet.
+"""Saved episodes that are not in the files of a dataset yet, and the files that they are joined into.
 
 A Parquet file has its footer at its end, so a file that is still growing cannot be read, and a killed recording would
 lose it. Each saved episode is therefore a small Parquet file in the folder `.penstock`, complete when it appears, next
-to a video file of each camera, which is there before. The schema of the Parquet file has what the metadata of episodes
-will say. LeRobot ignores the folder; penstock reads its episodes as part of the dataset.
-
-`finalize` of the writer joins these files. As in LeRobot, a data file is full when the next episode would make it
-larger than its size, and so is a video file; the files of data and of each camera are full at different episodes.
+to a video file of each camera, which is there before. LeRobot ignores the folder; penstock reads its episodes.
 
 The list of the files that a writer makes is on the disk before the first of them (`JOURNAL`), and is removed when the
-metadata name them. A writer that finds a list removes the files on it that no metadata name. So it never removes a file
-that another program left.
+metadata name them. A writer that finds a list removes the files on it that no metadata name, and no others.
 """
 
 from __future__ import annotations

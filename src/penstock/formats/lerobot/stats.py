@@ -1,13 +1,9 @@
 """Statistics of episodes as LeRobot stores them: moments, extremes, and quantiles from a histogram.
 
-LeRobot computes equal figures of an episode, in the dtype of the values: the standard deviation is
-`sqrt(mean(x^2) - mean(x)^2)`, and a quantile is interpolated in a histogram of `BINS` bins between the extremes, so it
-is exact to about a 5,000th of the range. Figures of the whole dataset are merged from figures of episodes: means,
-variances and quantiles are weighted by the number of frames. A merged quantile is a mean of quantiles and no quantile.
-`penstock.statistics` computes exact ones.
-
+The standard deviation is `sqrt(mean(x^2) - mean(x)^2)`, and a quantile is interpolated in a histogram of `BINS` bins,
+as in LeRobot. Figures of the dataset are merged from figures of episodes, so a merged quantile is a mean of quantiles.
 Bytes, integers and booleans are summed as float64. LeRobot 0.6 sums bytes as float32, which rounds means of pictures to
-about three digits; 0.4 squared bytes as bytes, which overflow, so that deviations were too small or 0.
+about three digits; 0.4 squared bytes as bytes, which overflow.
 """
 
 from __future__ import annotations

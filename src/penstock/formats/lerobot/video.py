@@ -1,11 +1,8 @@
 """Camera columns in video files: each row is the frame at the row's timestamp.
 
-A file has one episode (version 2) or several (version 3), whose frames begin at `start` seconds and end before `end`.
 The frame of a row is the nearest one of the episode's own frames to `start + timestamp`, and an error if it is further
-away than the tolerance and the rounding of timestamps. LeRobot looks for the nearest frame in the whole file: a row
+away than the tolerance and the rounding of timestamps. LeRobot looks for the nearest frame in the whole file, so a row
 behind the end of its episode gets a picture of the next one there.
-
-When an episode is written, each camera has its own encoder and thread.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """Writing LeRobot datasets of version 3.0.
 
-1. `write` saves an episode in the folder `.penstock`: frames of cameras as video files, then one Parquet file, which
-   appears when it is complete. From then on the episode lasts, whatever happens to the process.
-2. When the pending episodes reach the size of a data file, and in `close`, they are joined: first into video files of
-   each camera and data files with a row group for each episode, then into a new file of metadata of episodes. This file
-   is the one step that makes them episodes of the joined files. Totals, statistics and the removal of the pending files
-   follow.
-
-A kill before that step leaves joined files that no metadata name: the next writer removes them, by the list that was
-written before them (`pending`). A kill after it leaves pending files and old totals: the next writer finishes them.
-Readers ignore pending files of episodes in the metadata.
+`write` saves an episode in the folder `.penstock`: frames as video files, then one Parquet file, which appears when it
+is complete. When the pending episodes reach the size of a data file, and in `close`, they are joined into video files
+and data files, then into a new file of metadata of episodes: the one step that makes them episodes of the joined files.
+A kill before that step leaves joined files that no metadata name, which the next writer removes by its list
+(`pending`). A kill after it leaves pending files and old totals, which the next writer finishes.
 """
 
 from __future__ import annotations

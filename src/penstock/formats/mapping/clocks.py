@@ -1,9 +1,6 @@
 """Clocks: how rows that each have a time become rows of steps.
 
-Times are whole nanoseconds here, so that sums and tolerances are exact. A step takes a row of each column by a rule:
-`last` is the row at or before the step, which is all that was known then; `next` is the row at or after it; `nearest`
-is the nearer of the two, and the one before where both are as near; `linear` is the line between the two. `since` is
-all rows after the step before, up to the step, as a row that varies in length; of the first step, those `within`.
+Times are whole nanoseconds here, so that sums and tolerances are exact. docs/howto/own_data.md describes the rules.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
 """Read Minari's Arrow and Parquet datasets: one folder an episode, read when one of its rows is needed.
 
-Opening lists the folders and reads the schema and row count of each file, or one index of the user's cache whose key
-has the size and time of every file. Files with equal schemas share one entry of `schemas`, and `which` says the schema
-of each episode, so work on columns does not grow with the number of episodes.
-
-A read cuts its spans at the ends of episodes, and arrays are read in the order of episodes, so each file is opened once
-a read. An episode that lacks a column, or has smaller rows than others (`infos="union"`), gets the fill value there.
-
-`_EpisodeCache` owns the opened files and decoded columns: the last `HELD` episodes, or `HELD_BYTES`, least recently
-used first. A lock guards the table alone. Two threads may decode the same column at once; the first result stays.
+Opening reads the schema and row count of each file, or one index of the user's cache. Files with equal schemas share
+one entry of `schemas`, so work on columns does not grow with the number of episodes. A read cuts its spans at the ends
+of episodes, so each file is opened once a read. An episode that lacks a column, or has smaller rows than others
+(`infos="union"`), gets the fill value there.
 """
 
 from __future__ import annotations

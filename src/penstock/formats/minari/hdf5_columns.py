@@ -1,15 +1,8 @@
 """From the index of an HDF5 file to columns that can be read: a field and a reader for each.
 
-A column is one part if all its episodes are stored alike, otherwise several. A reader is made for each part: a
-`RowMap` over the memory map for datasets without compression, `FilteredRows` with a cache of decoded tiles for
-others, `VlenRows` and `StringRows` for ragged values and text, `ImageRows` for JPEG frames (recognised by space,
-shape and first bytes). Several parts are put together by `JoinedRows` or `JoinedRagged`, which know the part of each
-episode; episodes without the column get a fill value.
-
-Invariant: the readers of `HDF5Columns` number rows as the dataset does (`offsets`). The readers of parts number the
-rows of their part, and the joined readers translate.
-
-Memory: readers own no values. Mapped bytes belong to the opened files, decoded tiles to one cache for all columns.
+A column is one part if all its episodes are stored alike, otherwise several, which `JoinedRows` or `JoinedRagged` put
+together. The readers of parts number the rows of their part, and the joined readers number rows as the dataset does.
+JPEG frames are recognised by space, shape and first bytes.
 """
 
 from __future__ import annotations

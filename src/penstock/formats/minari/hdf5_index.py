@@ -1,18 +1,12 @@
 """One pass over a Minari HDF5 file: the positions of the bytes of every column of every episode, as arrays.
 
-Computes: for each column, the *runs* of equal storage (kind, dtype, shape, filters). A run is the dataset of one
-episode: its rows, file, header, and the offset, stored bytes and filter mask of each of its tiles. With these numbers,
-reading a batch needs no object of HDF5: rows of datasets without compression become slices of the memory map.
+A *run* is the dataset of one episode: its rows, file, header, and the offset, stored bytes and filter mask of each of
+its tiles. Reading a batch then needs no object of HDF5. Values of compact datasets are copied to `inline`, which counts
+as one more file. The arrays are kept in the user's cache.
 
-Method: groups and object headers are read by `penstock.containers.hdf5` from the mapped file, about 40 us a dataset.
-Values of compact datasets are in the headers; they are copied to `inline`, which counts as one more file.
-
-Invariants, also for hostile files: the work is bounded by the bytes of the file. No dataset may claim more values than
-its stored bytes can hold (a factor of 1032 for deflate), nor more missing tiles than `MISSING_TILES`, and groups that
-share datasets are refused. External links lead only to `additional_data_<number>.hdf5` in the same folder.
-
-Why arrays: batches are planned and read with NumPy, without a Python object for each dataset. The arrays are also
-kept in the user's cache, so that opening the file again skips this pass.
+The work is bounded by the bytes of the file, also for hostile files: no dataset may claim more values than its stored
+bytes can hold (a factor of 1032 for deflate), nor more missing tiles than `MISSING_TILES`, and groups that share
+datasets are refused. External links lead only to `additional_data_<number>.hdf5` in the same folder.
 """
 
 from __future__ import annotations

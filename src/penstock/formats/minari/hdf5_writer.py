@@ -1,14 +1,10 @@
 """Writing Minari's HDF5 files: every episode saved when `write` returns, by several writers at once if need be.
 
-The order is: the episode's group; the switch of the superblock; then the totals in `metadata.json`, replaced
-atomically. A crash in between leaves totals that are too small, which every reader of ours and the next writer put
-right from what is in the file.
+The order is the episode's group, the switch of the superblock, then the totals in `metadata.json`. A crash in between
+leaves totals that are too small, which every reader of ours and the next writer put right from the file.
 
-HDF5 datasets that were written in parts become one dataset (`join_files`): groups of episodes are copied to one file.
-A group has its final number in its part, so it is copied as it is: values are views of the mapped file of the part, and
-are neither decoded nor converted. Chunks with checksums are verified, and get the same checksum again. Each commit
-makes some groups visible together, so a second call after a kill goes on behind the last commit. Totals and other
-entries come last.
+`join_files` copies groups of episodes, which have their final numbers in their part, without decoding. Each commit
+makes some groups visible together, so a second call after a kill goes on behind the last commit.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Columns of episodes, read from the lists of records.
 
-A batch has rows `a : b` of many records, which `read_pieces` reads with one call of a kernel. Where the values of all
-records are in one piece in the files, as float32 and small booleans mostly are, a `RowMap` copies them in place. What
-is unusual or damaged is left to `read_into`, which reads rows of one record and says what is wrong with them; numbers
-that it decodes are kept in a cache.
-
-Memory does not grow with what was read, but for the places of texts, tensors and images: 4 bytes for each.
+Where the values of all records are in one piece in the files, a `RowMap` copies them in place. A kernel reads the rows
+of many other records with one call (`read_pieces`). What is unusual or damaged is left to `read_into`, which reads rows
+of one record and says what is wrong with them.
 """
 
 from __future__ import annotations

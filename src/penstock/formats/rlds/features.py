@@ -1,16 +1,7 @@
-"""Features of a TFDS dataset, from the tree in its `features.json`.
+"""Features of a TFDS dataset, from the tree in its `features.json`. docs/formats/rlds.md has the names of columns.
 
 A record has a list of values for each leaf of the tree, under the path of the leaf. A leaf below `steps` has the values
 of all steps end to end. A sequence within a step adds a list of lengths, and its values have another name.
-
-| feature of a step | column |
-|---|---|
-| `observation`, `observation/x` | `observations`, `observations/x` |
-| `action`, `action/x` | `actions`, `actions/x` |
-| `reward`, `discount` | `rewards`, `discounts` |
-| `is_terminal` | `terminations` |
-| `is_last` | `truncations`, without those steps that are terminal |
-| others | the same name |
 """
 
 from __future__ import annotations

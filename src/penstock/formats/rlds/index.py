@@ -1,19 +1,12 @@
 """Index of the records of a split: where they are, where the list of each feature is, and how many steps they have.
 
-The index is made in one pass over the heads of records and of their features, by several threads, one shard each; the
-values are skipped. It is kept in the user's cache, under the name, size and time of each shard. Places in it are
-compared with the files before anything is read there.
-
-Of a remote shard whose records are large (`LARGE`, by the lengths in `dataset_info.json`), the heads alone are fetched.
-Other remote shards are fetched whole for their index: small records are faster to fetch than to ask for one by one, and
-the chunks of an ArrayRecord file are compressed.
+One pass over the heads of records and features makes it, one thread a shard. It is kept in the user's cache, and places
+in it are compared with the files before anything is read there. Of a remote shard whose records are large (`LARGE`) the
+heads alone are fetched; small records are faster to fetch whole than to ask for one by one.
 
 A record whose message is damaged, or whose features disagree about the number of steps, is left out, and so are the
-records behind a damaged size. `RecordIndex.damaged` names them.
-
-A shard ends in half a record if the size of its last record is not whole, or is right and reaches behind the end of the
-file. That tail, and a total that a killed writer did not write, can be repaired. If `dataset_info.json` states more
-records than there are whole ones, complete records are lost: that is no torn tail, and nothing is changed.
+records behind a damaged size. The half record of a killed writer and its total can be repaired. If `dataset_info.json`
+states more records than there are whole ones, complete records are lost, and nothing is changed.
 """
 
 from __future__ import annotations

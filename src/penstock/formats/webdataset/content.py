@@ -1,9 +1,7 @@
 """What an index has: samples, the places of the values of each column (reading them is one gather), and the dataset.
 
-An index is kept in the user's cache folder and nowhere else. It has the positions of values, so the author of an index
-can make any bytes of the archives appear as any value. One that comes with the data is therefore never read: only what
-this user's processes wrote is, and only for archives that are what they were, by path, size, times, inode and a sample
-of their bytes.
+The author of an index can make any bytes of the archives appear as any value. So one that comes with the data is never
+read: only what this user's processes wrote in the user's cache, for archives that are what they were.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Copy the members of archives into new archives with other limits, unchanged.
 
-`ArchivePlan.of` walks through the headers once, and decides which bytes go to which new archive. So an archive is a
-function of its number alone: any process can write any of them, in any order, with the same bytes.
-
-Adjacent members become one *piece*, a range of bytes, so a plan is small for any number of samples. Only a member whose
-key another archive has too is a piece with a new name.
+`ArchivePlan.of` decides which bytes go to which new archive, so any process can write any archive, with the same bytes.
+Adjacent members are one *piece*, so a plan is small; only a member whose key another archive has too gets a new name.
 """
 
 from __future__ import annotations

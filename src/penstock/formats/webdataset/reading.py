@@ -1,15 +1,10 @@
 """From members to columns: by place where members are alike, by value where they are not.
 
-Computes: a column from the members with one extension, one member a sample. Members that were written by the same code
-have the same bytes around their values: the header of a `.npy` file, the opcodes of a pickle. `learn` finds this
-*template* in one decoded member; `_matching` then compares the prefix and suffix of all members at once, with NumPy. A
-match gives the place of the values in the archive, so the column is a gather over memory maps and nothing is decoded.
-
-Invariants: a member matches only if all its bytes except the values are equal to the template's, and its size too; so
-the values at that place are what the decoder would return. A column has at most `TEMPLATES` templates of one dtype and
-shape. Otherwise all members are decoded one by one, bounded by `decoded_bytes`.
-
-Memory: values that have places stay in the archives, whose maps the source owns. Decoded values are held by the column.
+Members that were written by the same code have the same bytes around their values. `learn` finds this *template* in one
+decoded member; `_matching` compares the prefix and suffix of all members at once. A match gives the place of the
+values, so the column is a gather over memory maps. A member matches only if its size and all its bytes except the
+values are equal to the template's, so the values there are what the decoder would return. A column has at most
+`TEMPLATES` templates; otherwise all members are decoded one by one, bounded by `decoded_bytes`.
 """
 
 from __future__ import annotations
