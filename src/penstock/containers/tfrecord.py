@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.core.arrays import ByteArray, IntArray, UInt32Array, read_only
-from penstock.files.fetched_parts import FetchedParts
-from penstock.files.mapping import check_mapped, is_lazy, map_file
+from penstock.files.mapping import FetchedParts, check_mapped, is_lazy, map_file
 from penstock.kernels.crc32c import HEAD, TAIL, crc32c, masked, walk_records
 from penstock.kernels.examples import PART
 

@@ -8,13 +8,20 @@ Everything in penstock that writes to a disk goes through this package (`tests/t
 * A cache file is believed only with its magic, its key and its checksum.
 """
 
-from penstock.files.checked import noted_files, read_checked, write_checked
-from penstock.files.folders import atomic_path, remove_folder, replaced_path, scratch_folder
+from penstock.files.arrays import noted_files, read_checked, write_checked
 from penstock.files.locks import locked, open_locked, try_lock
 from penstock.files.log import AppendLog
-from penstock.files.rename import move
-from penstock.files.replace import atomic_file, sync, write_atomic
-from penstock.files.scratch import sweep
+from penstock.files.replace import (
+    atomic_file,
+    atomic_path,
+    move,
+    remove_folder,
+    replaced_path,
+    scratch_folder,
+    sweep,
+    sync,
+    write_atomic,
+)
 
 __all__ = [
     "AppendLog",

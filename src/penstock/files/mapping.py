@@ -19,11 +19,12 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, ByteArray, IntArray
+from penstock.core.arrays import AnyArray, ByteArray, IntArray, read_only
 from penstock.errors import FormatError
 from penstock.files.descriptors import open_descriptor, open_regular
 from penstock.files.remote import RemoteFile, Wanted, fill, filled, range_of, remote_file
@@ -255,3 +256,37 @@ def _map_error(number: int, path: Path) -> OSError:
     if number == errno.ENOMEM:  # address space, or the number of maps
         message += "; a process may have `sysctl vm.max_map_count` maps and `ulimit -v` KiB of addresses: raise these"
     return OSError(number, message, str(path))
+
+
+class FetchedParts:
+    """Fetches parts of a lazy map, which stay until the end of the block. Does nothing for other bytes."""
+
+    def __init__(self, data: ByteArray, part: int) -> None:
+        file = mapping_of(data)
+        self._remote = None if file is None else file.remote
+        self._size, self._part = len(data), part
+        self._marks = np.zeros(0 if self._remote is None else -(-len(data) // part), np.uint8)
+        self.present = read_only(self._marks)
+        self._releases: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._releases:
+            self._releases.pop()()
+
+    def fetch(self, begin: IntArray, end: IntArray) -> None:
+        """Fetch the parts that have bytes `begin[j] : end[j]` and were not fetched before."""
+        if self._remote is None:
+            return
+        first = np.maximum(begin, 0) // self._part
+        count = np.maximum(-(-np.minimum(end, self._size) // self._part) - first, 0)
+        numbers = np.unique(np.repeat(first - np.cumsum(count) + count, count) + np.arange(int(count.sum())))
+        numbers = numbers[self._marks[numbers] == 0]
+        if len(numbers):
+            begins = numbers * self._part
+            self._releases.append(fill([(self._remote, begins, np.minimum(begins + self._part, self._size))]))
+            self._marks[numbers] = 1

@@ -26,8 +26,18 @@ from penstock.containers.video.decoders import (
     TorchcodecDecoder,
     torchcodec_decoders,
 )
-from penstock.containers.video.index import EXTRA, FileIdentity, PacketIndex, demuxer, open_video, packet_index, pyav
-from penstock.containers.video.runs import PacketRun, WantedFrames, divided
+from penstock.containers.video.index import (
+    EXTRA,
+    FileIdentity,
+    PacketIndex,
+    PacketRun,
+    WantedFrames,
+    demuxer,
+    divided,
+    open_video,
+    packet_index,
+    pyav,
+)
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.cache import Cache
 from penstock.core.ragged import Ragged, offsets_of

@@ -24,8 +24,7 @@ from penstock.errors import ArgumentError, DataError, FormatError, UnknownFormat
 from penstock.files import locked
 from penstock.files.remote import remote_errors_kept, set_remote_files
 from penstock.formats.base.file_facts import FileSurvey, ReadFacts
-from penstock.formats.base.findings import Finding
-from penstock.formats.base.repairs import Repair
+from penstock.formats.base.findings import Finding, Repair
 from penstock.formats.base.signatures import (
     DISTRIBUTIONS,
     POINTED,

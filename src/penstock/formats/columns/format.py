@@ -15,15 +15,14 @@ from penstock.core.spec import Spec
 from penstock.errors import FormatError, LockedError
 from penstock.files import locked, try_lock
 from penstock.files.descriptors import open_regular
-from penstock.formats.base.findings import Finding
+from penstock.formats.base.findings import Finding, Repair, cut_repair
 from penstock.formats.base.format import QUICK_BYTES, Format
-from penstock.formats.base.repairs import Repair, cut_repair
 from penstock.formats.base.writer import Target
 from penstock.formats.columns import table
-from penstock.formats.columns.joining import join_stores
 from penstock.formats.columns.layout import MARKER, METADATA, SPEC, StoreLayout, has_table, read_json
 from penstock.formats.columns.snapshot import Snapshot
 from penstock.formats.columns.source import ColumnsSource
+from penstock.formats.columns.table import join_stores
 from penstock.formats.columns.writer import ColumnsWriter
 
 EPISODES_TOGETHER, STEPS_TOGETHER = 1024, 1 << 16

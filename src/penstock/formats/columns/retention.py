@@ -20,7 +20,7 @@ from penstock.core.narrowing import is_integer
 from penstock.errors import DataError, FormatError
 from penstock.files import locked, scratch_folder, try_lock
 from penstock.files.descriptors import opened
-from penstock.files.rename import move
+from penstock.files.replace import move
 from penstock.formats.columns import table
 from penstock.formats.columns.layout import SEGMENTS, StoreLayout, read_json, write_json
 

@@ -14,9 +14,9 @@ from penstock.formats.base.source import Source
 from penstock.formats.demos.aloha import AlohaKind
 from penstock.formats.demos.d4rl import D4rlKind
 from penstock.formats.demos.imitation import ImitationKind
-from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.plain import PlainKind
 from penstock.formats.demos.robomimic import RobomimicKind
+from penstock.formats.demos.source import Kind
 
 
 class FormatOfKinds(Format):

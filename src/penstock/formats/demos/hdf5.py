@@ -28,8 +28,7 @@ from penstock.files.remote import Wanted, file_state, is_mirrored, remote_file
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import plain
 from penstock.formats.base.pieces import RowReader, cut, expand
-from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import DemoColumn
+from penstock.formats.demos.source import DemoColumn, Kind
 from penstock.kernels.rows import RowMap
 
 DECODED = 256 << 20  # bytes of decoded chunks that a source keeps

@@ -21,8 +21,8 @@ from penstock.files.mapping import map_file
 from penstock.files.remote import open_file, read_bytes
 from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.base.source import Source
-from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.plain import outside_entries, unread_member
+from penstock.formats.demos.source import Kind
 from penstock.formats.demos.trajectories import Track, numbers, source_of, unpickled
 
 STATE = "state.json"

@@ -18,8 +18,7 @@ from penstock.formats.base.column_names import COLUMN_NAMES
 from penstock.formats.base.ends import EpisodeEnds, MarkArray, Meaning, check_meanings, find_ends, meaning_of
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
-from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import DemoColumn, DemoSource, continues, follows, held, nameable
+from penstock.formats.demos.source import DemoColumn, DemoSource, Kind, continues, follows, held, nameable
 from penstock.kernels.rows import RowMap
 
 # What `names` may call arrays that mark ends.

@@ -1,14 +1,15 @@
-"""One source for demonstrations whose columns have rows of one width, in any storage."""
+"""`Kind`, one way to store demonstrations, and one source for those whose columns have rows of one width."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from typing_extensions import override
@@ -19,6 +20,7 @@ from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError
 from penstock.files.remote import file_state
 from penstock.formats.base.account import Account
+from penstock.formats.base.findings import Finding
 from penstock.formats.base.pieces import RowReader
 from penstock.formats.base.source import Source
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
@@ -131,3 +133,25 @@ def nameable(name: str, others: Iterable[str] = ()) -> bool:
     parts = name.split("/")
     plain = all(_PART.fullmatch(part) and part not in (".", "..") for part in parts)
     return plain and not any(other != name and under(name, other) for other in others)
+
+
+class Kind(ABC):
+    """How the demonstrations of one maker are recognised and opened. Stateless."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    several: ClassVar[bool] = False  # whether `open` also takes several files, which are one dataset
+    options: ClassVar[tuple[str, ...]] = ("max_bytes",)  # that `open` takes
+
+    @abstractmethod
+    def recognises(self, path: Path) -> bool:
+        """Whether the content at `path` (a file or a folder of files) is of this kind. Cheap, and never raises."""
+
+    @abstractmethod
+    def open(self, path: Path, **options: Any) -> Source:
+        """Open for reading."""
+
+    def check(self, path: Path, *, deep: bool, **options: Any) -> Iterator[Finding]:
+        """Look for damage: opening reads what a check could look at, unless a kind knows more."""
+        self.open(path, **options).close()
+        yield from ()

@@ -24,8 +24,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.spec import Field
 from penstock.core.text import counted
 from penstock.errors import FormatError, require
-from penstock.formats.base.findings import Finding
-from penstock.formats.base.repairs import Repair
+from penstock.formats.base.findings import Finding, Repair
 from penstock.formats.lerobot.creation import json_bytes, tables_with
 from penstock.formats.lerobot.damage import own_frames
 from penstock.formats.lerobot.info import CAMERAS, FOLDER, INFO, STATS, path_of, read_json

@@ -56,7 +56,7 @@ from penstock.formats.lerobot.info import (
     read_info,
     read_json,
 )
-from penstock.formats.lerobot.pending import read_pending
+from penstock.formats.lerobot.joining import read_pending
 from penstock.formats.lerobot.video import FrameOptions, VideoColumn
 
 Decode = Literal["rgb8", "bytes"]

@@ -4,7 +4,7 @@
 is complete. When the pending episodes reach the size of a data file, and in `close`, they are joined into video files
 and data files, then into a new file of metadata of episodes: the one step that makes them episodes of the joined files.
 A kill before that step leaves joined files that no metadata name, which the next writer removes by its list
-(`pending`). A kill after it leaves pending files and old totals, which the next writer finishes.
+(`joining`). A kill after it leaves pending files and old totals, which the next writer finishes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from penstock.formats.lerobot.info import (
     read_info,
     read_json,
 )
-from penstock.formats.lerobot.pending import (
+from penstock.formats.lerobot.joining import (
     JOURNAL,
     MIB,
     FileNumber,

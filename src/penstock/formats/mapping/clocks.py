@@ -6,7 +6,7 @@ Times are whole nanoseconds here, so that sums and tolerances are exact. docs/ho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -16,8 +16,15 @@ from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.narrowing import is_mapping
 from penstock.core.ragged import Array, Ragged, offsets_of, ranges
 from penstock.core.spec import Field
-from penstock.errors import ArgumentError, FormatError
-from penstock.formats.mapping.entries import check_names
+from penstock.errors import ArgumentError, FormatError, suggestion
+
+
+def check_names(entries: Mapping[str, Any], known: Collection[str], owner: str) -> None:
+    """Raise `ArgumentError` for an entry of a table that has no such."""
+    for name in entries:
+        if name not in known:
+            raise ArgumentError(f"{owner} has no entry {name!r}{suggestion(name, known)}; it has {list(known)}")
+
 
 JoinRule = Literal["last", "nearest", "next", "linear", "since"]
 Outside = Literal["drop", "mask", "error"]

@@ -27,7 +27,6 @@ from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.ends import EpisodeEnds, MarkArray, Meaning, check_meanings, find_ends, meaning_of
 from penstock.formats.base.infos import plain
 from penstock.formats.base.state import GatheredColumn, SourceState
-from penstock.formats.mapping.chosen import dropped, padding_rows, range_order, ring_order, zero_rows
 from penstock.formats.mapping.clocks import SECOND
 from penstock.formats.mapping.columns import (
     FilesColumn,
@@ -38,7 +37,15 @@ from penstock.formats.mapping.columns import (
     expanded,
     known_name,
 )
-from penstock.formats.mapping.joined import ClockCounts, UnitJoin
+from penstock.formats.mapping.joined import (
+    ClockCounts,
+    UnitJoin,
+    dropped,
+    padding_rows,
+    range_order,
+    ring_order,
+    zero_rows,
+)
 from penstock.formats.mapping.rules import ColumnRule, EpisodeMapping, Pattern
 from penstock.formats.mapping.stored import ONLY
 from penstock.formats.mapping.tree import NUMBERS, FileTree

@@ -24,8 +24,7 @@ from penstock.core.spec import ALIGNS, Align
 from penstock.errors import ArgumentError, FormatError
 from penstock.files.remote import read_text
 from penstock.formats.base.ends import MEANINGS, Meaning
-from penstock.formats.mapping.clocks import Clock, JoinRule, TimesRule, check_rule, is_seconds
-from penstock.formats.mapping.entries import check_names
+from penstock.formats.mapping.clocks import Clock, JoinRule, TimesRule, check_names, check_rule, is_seconds
 from penstock.formats.mapping.held import CsvOptions
 
 VERSION = "penstock_mapping"
@@ -98,7 +97,7 @@ class ColumnRule:
     `arrays`: path of an array in the file, a pattern, or several arrays of one number a row, which become one row;
     `otherwise`: the array of files without the first. `files`: a pattern of files, for arrays that are not in the
     episode's own file; names are the names of the mapping's `files`. `align`, `dtype`, `unit`: of the rows, where the
-    file does not say or says something else. `at`, `bits`, `rgb`, `scale`: see `penstock.formats.mapping.values`.
+    file does not say or says something else. `at`, `bits`, `rgb`, `scale`: see `penstock.formats.mapping.columns`.
     `drop_first`, `drop_last`: rows of each episode that are no rows of the column. `without`: pattern of text rows
     that are not wanted. `optional`: whether files may lack it; the column is left out then. `times`, `rule`, `within`:
     where the time of each row is, and which row a step takes, if not as the clock of the mapping says.

@@ -25,7 +25,7 @@ from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
 from penstock.files.remote import file_state, read_bytes
-from penstock.files.shared import SHARED_BYTES, shared_arrays
+from penstock.files.user_cache import SHARED_BYTES, shared_arrays
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import plain
 from penstock.formats.mapping.tree import NUMBERS, FileContent, FileTree, Held, HeldTree, TreeLeaf, flattened

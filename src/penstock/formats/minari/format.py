@@ -24,9 +24,8 @@ from penstock.errors import (
 )
 from penstock.files import locked
 from penstock.formats.base.file_facts import ReadFacts
-from penstock.formats.base.findings import Finding
+from penstock.formats.base.findings import Finding, Repair
 from penstock.formats.base.format import Format, HubDataset
-from penstock.formats.base.repairs import Repair
 from penstock.formats.base.writer import Target
 from penstock.formats.minari import (
     arrow_writer,

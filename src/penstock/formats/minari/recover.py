@@ -13,9 +13,8 @@ from penstock.core.narrowing import is_integer
 from penstock.core.spaces import Space
 from penstock.core.spec import Spec
 from penstock.errors import FormatError, SpecError, UnknownFormatError
-from penstock.formats.base.findings import Finding
+from penstock.formats.base.findings import Finding, Repair
 from penstock.formats.base.metadata import each_metadata
-from penstock.formats.base.repairs import Repair
 from penstock.formats.minari import ids, metadata
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
 from penstock.formats.minari.columns import check_columns

@@ -32,15 +32,13 @@ from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import FormatError
 from penstock.files.arrays import Arrays, read_arrays, write_arrays
-from penstock.files.fetched_parts import FetchedParts
-from penstock.files.mapping import is_lazy, read_mapped
+from penstock.files.mapping import FetchedParts, is_lazy, read_mapped
 from penstock.files.remote import file_state, is_mirrored
 from penstock.files.user_cache import make_room, user_cache
 from penstock.flow import OrderedMap, PrefetchLimits
-from penstock.formats.base.repairs import Repair, cut_repair
+from penstock.formats.base.findings import Repair, cut_repair
 from penstock.formats.base.signatures import POINTED, POINTER
-from penstock.formats.rlds.features import RLDSFeature
-from penstock.formats.rlds.folder import INFO, SplitFiles, read_info, splits_of
+from penstock.formats.rlds.features import INFO, RLDSFeature, SplitFiles, read_info, splits_of
 from penstock.kernels.crc32c import HEAD, TAIL, crc32c, masked
 from penstock.kernels.examples import ABSENT, BYTES, LACKING, PART, SOUND, count_blobs, scan_examples
 

@@ -31,19 +31,24 @@ from penstock.formats.rlds.columns import EncodedImages, EncodedText, FeatureCol
 from penstock.formats.rlds.features import (
     ENDS,
     FEATURES,
+    INFO,
     OTHERS,
     OWN,
     STEPS,
     LastStep,
     OwnFile,
     RLDSFeature,
+    SplitFiles,
+    chosen_splits,
     column_of_feature,
     is_metadata,
     metadata_name,
     read_features,
+    read_info,
     read_own,
+    splits_of,
+    version_folder,
 )
-from penstock.formats.rlds.folder import INFO, SplitFiles, chosen_splits, read_info, splits_of, version_folder
 from penstock.formats.rlds.index import BEHIND, RecordIndex, check_places, index_split, shard_ends
 from penstock.formats.rlds.records import ChunkedRecords, RLDSRecords, text_of
 

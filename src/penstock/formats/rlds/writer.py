@@ -30,17 +30,20 @@ from penstock.formats.base.writer import Writer, check_columns, check_open
 from penstock.formats.rlds.features import (
     ENDS,
     FEATURES,
+    INFO,
     METADATA,
     OTHERS,
     OWN,
     STEPS,
+    VERSION,
     Images,
     OwnFile,
     RLDSFeature,
     feature_of_column,
+    read_info,
     read_own,
+    splits_of,
 )
-from penstock.formats.rlds.folder import INFO, VERSION, read_info, splits_of
 
 _FLAGS = ("is_first", "is_last", "is_terminal")
 _NAME = re.compile(r"[A-Za-z]\w*")

@@ -22,9 +22,8 @@ from penstock.errors import DataError, FormatError, PenstockError
 from penstock.files import locked
 from penstock.files.remote import open_file
 from penstock.formats.base.file_facts import ReadFacts
-from penstock.formats.base.findings import Finding
+from penstock.formats.base.findings import Finding, Repair, cut_repair
 from penstock.formats.base.format import Format, folder_of
-from penstock.formats.base.repairs import Repair, cut_repair
 from penstock.formats.base.writer import Target
 from penstock.formats.webdataset.content import META, grouped, index_place, without_cut_sample
 from penstock.formats.webdataset.seed_writer import SeedWriter
