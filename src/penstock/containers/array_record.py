@@ -61,7 +61,6 @@ def read_span(data: ByteArray, position: int, size: int) -> tuple[ByteArray, int
 
 
 def chunk_at(data: ByteArray, position: int) -> RiegeliChunk:
-    """Return the header of the chunk at a position."""
     raw, after = read_span(data, position, HEADER)
     words = raw.view("<u8").tolist() if raw.ctypes.data % 8 == 0 else raw.copy().view("<u8").tolist()
     stored, size, digest, kind, decoded = words
@@ -76,7 +75,6 @@ def chunk_at(data: ByteArray, position: int) -> RiegeliChunk:
 
 
 def decode_chunk(data: ByteArray, chunk: RiegeliChunk, *, verify: bool = True) -> tuple[ByteArray, IntArray]:
-    """Return the records of a chunk."""
     check_mapped(data)
     where = f"byte {chunk.position}"
     raw, _ = read_span(data, chunk.position, HEADER + chunk.size)

@@ -126,7 +126,6 @@ def decode_rows(
 
 
 def encode(pixels: AnyArray, encoding: Encoding, *, quality: int = 75, compression: int = 6) -> bytes:
-    """Encode one image."""
     grey = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     channels = 1 if grey.ndim == 2 else grey.shape[-1]
     known = (1, 3) if encoding == "jpeg" else (1,) if grey.dtype != np.uint8 else (1, 2, 3, 4)
@@ -148,7 +147,6 @@ class ImageRows:
     where: str
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
-        """Decode rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span `j`."""
         frames = out.reshape(-1, *self.shape)
         for begin, rows, place in zip(start.tolist(), length.tolist(), destination.tolist(), strict=True):
             blobs = list(self.blobs(begin, begin + rows))

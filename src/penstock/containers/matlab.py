@@ -89,7 +89,6 @@ class _Reader:
             place = following
 
     def inflated(self, raw: memoryview) -> list[_MatlabElement]:
-        """Return the elements of a deflated one."""
         stream = zlib.decompressobj()
         try:
             content = stream.decompress(raw, INFLATED)

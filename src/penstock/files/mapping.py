@@ -112,7 +112,6 @@ class MappedFile:
 def map_file(
     path: str | os.PathLike[str], size: int | None = None, *, follow: bool = True, lazy: bool = False
 ) -> ByteArray:
-    """Map a regular file."""
     path = Path(path)
     fd = open_regular(path, follow=follow, fetch=False)
     try:

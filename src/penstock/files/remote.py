@@ -191,7 +191,6 @@ def remote_files_known() -> bool:
 
 
 def range_of(file: RemoteFile, begin: int, end: int) -> Wanted:
-    """One range of a file."""
     return file, np.array([begin], np.int64), np.array([end], np.int64)
 
 
@@ -244,7 +243,6 @@ def read_in_order(path: StrPath) -> Generator[IO[bytes]]:
 
 
 def read_bytes(path: StrPath) -> bytes:
-    """Return the bytes of a file."""
     with open_file(path) as file:
         return file.read()
 

@@ -33,9 +33,7 @@ class RandomAccess(Protocol):
         """Return the number of records."""
         ...
 
-    def __getitem__(self, index: int, /) -> Any:
-        """Return one record."""
-        ...
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 class MadeSource(Source):
@@ -164,7 +162,6 @@ def _spec(source: RandomAccess, columns: Sequence[str] | Mapping[str, Field] | N
 
 
 def _field(path: str, values: list[Any]) -> Field:
-    """What fits all values."""
     kinds = {type(v) if isinstance(v, (str, bytes)) else np.ndarray for v in values}
     if len(kinds) > 1:
         names = sorted(kind.__name__ for kind in kinds)

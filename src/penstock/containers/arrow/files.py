@@ -67,7 +67,6 @@ def parquet_room(footer: Any, size: int) -> int:
 
 
 def arrow_footer(data: ByteArray) -> ByteArray:
-    """Return the footer of an Arrow file."""
     return data[-10 - int.from_bytes(data[-10:-6].tobytes(), "little") : -10]
 
 
@@ -135,7 +134,6 @@ class ParquetFile:
 
     @property
     def schema(self) -> Any:
-        """Arrow schema."""
         return self._footer()[1]
 
     def columns(self, groups: Sequence[int], name: str) -> Any:
@@ -143,7 +141,6 @@ class ParquetFile:
         return one_array(self._read(groups, name), sum(self.rows[group] for group in groups))
 
     def column(self, group: int, name: str) -> Any:
-        """Decode a column of a row group."""
         return one_array(self._read([group], name), self.rows[group])
 
     def first(self, name: str) -> Any:
@@ -279,7 +276,6 @@ class RangedArrowFile:
             return 1 << 62
 
     def remote_ranges(self, batch: int, name: str) -> list[Wanted]:
-        """Return the bytes that `column` would fetch."""
         remote = remote_file(self._path)
         if remote is None:
             return []
@@ -297,7 +293,6 @@ class RangedArrowFile:
         return begin, end
 
     def column(self, batch: int, name: str) -> Any:
-        """Return a column of a record batch as an Arrow array."""
         return self._reader(self.schema.names.index(name))[0].get_batch(batch).column(0)
 
 

@@ -46,7 +46,6 @@ class ThriftReader:
         self._data = data
 
     def struct(self, depth: int = 0) -> Fields:
-        """Read a struct."""
         if depth > DEPTH:
             raise FormatError(f"expected at most {DEPTH} nested structs, got more")
         fields: Fields = {}

@@ -33,7 +33,6 @@ class TableColumn:
 
 
 def arrow() -> Any:
-    """Return PyArrow."""
     return require("pyarrow", "arrow")
 
 
@@ -107,7 +106,6 @@ def _fields(names: tuple[str, ...], kind: Any, path: Path) -> Iterator[tuple[tup
 
 
 def _field(kind: Any, shape: tuple[int, ...] | None) -> Field:
-    """Return the field of a type."""
     types, kind = arrow().types, plain_type(kind)
     if shape is not None:
         inner = kind

@@ -75,7 +75,6 @@ class Dataset:
 
     @property
     def path(self) -> str:
-        """The file."""
         return self._image.path
 
     @property

@@ -147,7 +147,6 @@ def soft_link(name: str, path: str) -> Message:
 
 
 def external_link(name: str, file: str, path: str) -> Message:
-    """Link to a path of another file."""
     value = b"\0" + file.encode() + b"\0" + path.encode() + b"\0"
     return Message(LINK, 0, _link(name, 64) + struct.pack("<H", len(value)) + value)
 
@@ -159,7 +158,6 @@ def _link(name: str, kind: int | None) -> bytes:
 
 
 def attribute(name: str, kind: bytes, shape: tuple[int, ...], data: bytes) -> bytes:
-    """Attribute message."""
     raw, space = name.encode() + b"\0", dataspace(shape)
     body = struct.pack("<BBHHHB", 3, 0, len(raw), len(kind), len(space), 1) + raw + kind + space + data
     if len(body) > MAX_MESSAGE:
@@ -168,7 +166,6 @@ def attribute(name: str, kind: bytes, shape: tuple[int, ...], data: bytes) -> by
 
 
 def object_header(messages: Iterable[Message], continuation: tuple[int, int, int] | None = None) -> bytes:
-    """Object header of version 1."""
     body, count = message_block(messages)
     if continuation is not None:
         address, nbytes, more = continuation

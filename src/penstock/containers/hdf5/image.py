@@ -38,14 +38,10 @@ class Located(Protocol):
     """Whatever knows its file and its own place in it."""
 
     @property
-    def path(self) -> str:
-        """The file."""
-        ...
+    def path(self) -> str: ...
 
     @property
-    def where(self) -> str:
-        """The place in it."""
-        ...
+    def where(self) -> str: ...
 
 
 L = TypeVar("L", bound=Located)

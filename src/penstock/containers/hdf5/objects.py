@@ -227,7 +227,6 @@ def _key(nbytes: int, start: int, rank: int) -> bytes:
 
 
 def encode_text(text: str) -> bytes:
-    """UTF-8 of a text."""
     if "\0" in text:
         raise DataError("texts with a zero character cannot be stored")
     return text.encode("utf-8", "surrogateescape")

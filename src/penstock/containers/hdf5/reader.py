@@ -62,7 +62,6 @@ class Group(Mapping[str, "Group | Dataset"]):
 
     @property
     def path(self) -> str:
-        """The file."""
         return self._file.path
 
     @property
@@ -225,7 +224,6 @@ class File:
         return self.root[name]
 
     def close(self) -> None:
-        """Let go of the file; the map itself lives until the last array that shows it is gone."""
         self.image.data = memoryview(b"")
         self.image.size = 0
         self.image.buffer = np.empty(0, np.uint8)

@@ -68,7 +68,6 @@ class Names:
 
     @classmethod
     def load(cls, image: Image, address: int) -> Names:
-        """The heap at `address`."""
         head = image.signed(address, 32, b"HEAP\0", "local heap")
         size, free, data = struct.unpack_from("<QQQ", head, 8)
         raw = image.take(data, size, "data of the local heap")
@@ -333,7 +332,6 @@ class Root:
             self.chain.links[name] = self.chain.pending[name] = link
 
     def write(self, tail: Tail, fd: int) -> RootPlace:
-        """Write what is new."""
         attributes = [Message(ATTRIBUTE, 0, body) for body in self.attrs.values()]
         if self.table is not None:
             tree, heap = self.table.write(tail, fd)

@@ -147,7 +147,6 @@ def read_dense_attributes(image: Image, info: bytes) -> Iterator[bytes]:
 
 
 def attribute_name(body: bytes) -> str:
-    """Name in an attribute message."""
     (length,) = struct.unpack_from("<H", body, 2)
     offset = 9 if body[0] == 3 else 8
     raw = body[offset : offset + length]

@@ -11,7 +11,6 @@ from penstock.core.narrowing import is_dict, is_list, is_listed, is_tuple
 
 
 def find(m: Machine, module: str, name: str) -> Symbol:
-    """The symbol of this name."""
     symbol = SYMBOLS.get((module, name))
     if symbol is None:
         allowed = f"expected plain values, NumPy arrays or one of {len(SYMBOLS)} known names (numpy, collections, "

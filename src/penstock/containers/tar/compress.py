@@ -65,7 +65,6 @@ class DecompressedStream:
         self.done = 0
 
     def read(self, n: int) -> bytes:
-        """At most `n` bytes, fewer than one only at the end."""
         try:
             part = self._inner.read(n)
         except RemoteError:
@@ -98,7 +97,6 @@ class _Begun:
         self._left = self.head
 
     def read(self, n: int) -> bytes:
-        """At most `n` bytes, none at the end."""
         if not self._left:
             return self._file.read(n)
         part, self._left = self._left[:n], self._left[n:]
@@ -124,7 +122,6 @@ class _Gzip:
         self._inflate = self._module.decompressobj(31)  # 31: with gzip's header and checksum
 
     def read(self, n: int) -> bytes:
-        """At most `n` bytes, fewer than one only at the end."""
         while True:
             data = self._left or self._file.read(FED)
             if self._inflate.eof:
@@ -226,7 +223,6 @@ class Ahead:
         self._piece = memoryview(b"")  # rest of the piece that is being read
 
     def read(self, n: int) -> bytes:
-        """Return at most `n` bytes, and none at the end."""
         if not self._piece:
             try:
                 self._piece = memoryview(self._pieces.get())

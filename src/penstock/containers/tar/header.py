@@ -144,7 +144,6 @@ class Place:
 
     @property
     def payload(self) -> int:
-        """Where the payload begins."""
         return self.header + BLOCK * (3 if self.timed else 1)
 
     @property

@@ -69,7 +69,6 @@ class Decoder:
                 yield frame.pts, frame
 
     def pixels(self, frame: Any, width: int, height: int, format: PixelFormat) -> AnyArray:
-        """Convert a frame."""
         dtype, channels = PIXELS[format]
         scaled = (
             {"interpolation": "POINT"} if format != "rgb24" and (frame.width, frame.height) != (width, height) else {}
@@ -174,7 +173,6 @@ class TorchcodecDecoder:
             raise FormatError(message, path=path)
 
     def rgb(self, frames: IntArray) -> ByteArray:
-        """Decode frames."""
         try:
             rgb: ByteArray = self._decoder.get_frames_at(frames.tolist()).data.cpu().numpy()
         except (RuntimeError, ValueError, IndexError) as error:

@@ -204,7 +204,6 @@ class ZarrArray(ZarrRows):
             copy(part)
 
     def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
-        """Return the bytes behind a URL of the chunks that have rows `start[j] : start[j] + length[j]`."""
         if not self.store.remote:
             return []
         row, *_ = _cut(self._chunk_rows, start, length, start)

@@ -93,12 +93,10 @@ class ArrayMetadata:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
         return self.row.itemsize
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of a chunk."""
         return self.chunks[0]
 
     @property

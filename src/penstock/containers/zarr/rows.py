@@ -47,7 +47,6 @@ class ZarrRows(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def read(self, start: int, stop: int) -> AnyArray:

@@ -147,7 +147,6 @@ class ZipStore(ZarrStore):
         return ZipStore, (self.path,)
 
     def member_name(self, key: str) -> str:
-        """The name of a key in the archive."""
         return self._prefix + checked(key, self.name)
 
     def value(self, key: str, limit: int) -> ByteArray | None:
@@ -218,7 +217,6 @@ class ZipStore(ZarrStore):
 
 
 def open_store(path: Path) -> ZarrStore:
-    """The store at a path."""
     if path.is_dir():
         return DirectoryStore(path)
     if not path.exists():

@@ -97,7 +97,6 @@ class ArrayWriter:
 
     @classmethod
     def create(cls, folder: Path, metadata: ArrayMetadata) -> ArrayWriter:
-        """An empty array."""
         folder.mkdir(parents=True)
         empty = metadata.resized(0)
         write_atomic(folder / metadata.file, empty.to_json())
@@ -182,11 +181,11 @@ class GrowingArray(Protocol):
     """What writers do with one array of a dataset."""
 
     def __len__(self) -> int: ...
-    def append(self, rows: AnyArray) -> None: ...  # noqa: D102
-    def commit(self) -> None: ...  # noqa: D102
-    def rollback(self, length: int) -> None: ...  # noqa: D102
-    def sync(self) -> None: ...  # noqa: D102
-    def close(self) -> None: ...  # noqa: D102
+    def append(self, rows: AnyArray) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self, length: int) -> None: ...
+    def sync(self) -> None: ...
+    def close(self) -> None: ...
 
 
 def close_arrays(arrays: Iterable[GrowingArray], folder: Path) -> None:
@@ -314,7 +313,6 @@ class ChangedFile:
 
 
 def cut_rows(path: Path, arrays: Mapping[str, tuple[ZarrArray, int]]) -> Iterator[ChangedFile]:
-    """Yield each file that has to change for arrays to have fewer rows."""
     store = next((array.store for array, _ in arrays.values()), None)
     if isinstance(store, ZipStore):
         content = _appended(store, _entries(store, arrays.values()))

@@ -203,7 +203,6 @@ class UnfinishedWork:
         write_atomic(inside if out.is_dir() else beside, json.dumps(asdict(self)).encode())
 
     def left_out(self, where: str, episodes: int | None) -> LeftOut:
-        """Return the entry of the account."""
         done = 0 if episodes is None else episodes
         stopped = f"before the end of its {counted(self.episodes, 'episode')}"
         if episodes is not None:

@@ -100,7 +100,6 @@ class MarkArray:
 
     @classmethod
     def of(cls, array: AnyArray) -> MarkArray:
-        """Return an array in memory."""
         return cls(array.shape, array.dtype, lambda a, b: array[a:b])
 
     @property
@@ -243,7 +242,6 @@ class _Marks:
         return np.concatenate([[0], numbers + bool(last_rows)]).astype(np.int64)
 
     def sound(self, offsets: IntArray, name: str) -> IntArray:
-        """Return the offsets."""
         if not self._is_sound(offsets):
             message = (
                 f"expected episodes that follow one another and have {self._rows} steps together, as many as actions"
@@ -438,7 +436,6 @@ def _cuts_more(last: BoolArray, offsets: IntArray) -> bool:
 
 
 def _last_rows(offsets: IntArray) -> IntArray:
-    """The last row of each episode that has rows."""
     return offsets[1:][np.diff(offsets) > 0] - 1
 
 

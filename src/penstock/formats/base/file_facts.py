@@ -69,7 +69,6 @@ class FileTable(Sequence[FileFacts]):
 
     @classmethod
     def of(cls, facts: Iterable[FileFacts], states: Iterable[FileState], now: int | None = None) -> FileTable:
-        """Return the facts of files as a table."""
         now = time.time_ns() if now is None else now
         texts: dict[str, int] = {}
         text: list[int] = []
@@ -186,12 +185,10 @@ class FileSurvey:
 
     @cached_property
     def listed(self) -> FilePaths:
-        """Absolute paths of the files."""
         return FilePaths.of(self.files)
 
     @cached_property
     def _name(self) -> str:
-        """Name of the table's file."""
         files = self.listed
         digest = hashlib.sha256(f"{self.kind}\0{files.folder}\0".encode("utf-8", "surrogateescape"))
         digest.update(files.names)
@@ -204,7 +201,6 @@ class FileSurvey:
         return user_cache("file-tables") / self._name
 
     def facts(self, numbers: Iterable[int], *, threads: int | None = None) -> FileTable:
-        """Read the facts of files."""
         listed = list(numbers)
         tables: list[FileTable] = []
         is_waiting = bool(listed) and is_mirrored(self.files[listed[0]])
@@ -278,7 +274,6 @@ def _waits() -> int:
 
 
 def _updated(table: FileTable, numbers: IntArray, newer: FileTable) -> FileTable:
-    """A table with newer facts of some files."""
     both = FileTable.concatenate([table, newer])
     chosen = np.arange(len(table))
     chosen[numbers] = len(table) + np.arange(len(numbers))

@@ -271,7 +271,6 @@ def finding_kinds() -> Mapping[str, FindingKind]:
 
 
 def finding_kind(name: str) -> FindingKind:
-    """The kind of a name."""
     kind = FINDINGS.get(name) or finding_kinds().get(name)
     if kind is None:
         raise ArgumentError(f"expected the name of a finding, got {name!r}{suggestion(name, finding_kinds())}")

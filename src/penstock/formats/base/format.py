@@ -462,7 +462,6 @@ def _built_in(folder: str) -> Format | None:
 
 
 def named(name: str) -> Format:
-    """Return a format by name."""
     if name in _folders() and (entry := _built_in(name)) is not None and entry.name == name:
         return entry  # the usual case imports no other format
     try:

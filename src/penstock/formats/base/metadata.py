@@ -28,9 +28,7 @@ class MetadataSource(Protocol):
         """Number of episodes."""
         ...
 
-    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the metadata of episodes."""
-        ...
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]: ...
 
 
 @final

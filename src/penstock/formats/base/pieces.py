@@ -50,7 +50,6 @@ class RowPieces(NamedTuple):
     destination: IntArray
 
     def take(self, chosen: BoolArray | IntArray | slice) -> RowPieces:
-        """Some of the pieces."""
         return RowPieces(*(array[chosen] for array in self))
 
 
@@ -94,7 +93,6 @@ class BlockRows:
 
     @classmethod
     def whole(cls, first: IntArray) -> BlockRows:
-        """All rows of consecutive blocks."""
         count = len(first) - 1
         return cls(first, np.arange(count), np.zeros(count, np.int64))
 
@@ -159,11 +157,9 @@ class FileRows:
 
     @property
     def n(self) -> int:
-        """Number of rows."""
         return int(self.first[-1])
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
-        """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span `j`."""
         if self.row_bytes == 0:
             return
         target = flat(out, self.row_bytes)
@@ -172,7 +168,6 @@ class FileRows:
             rows.gather(rows.first[:-1], pieces.length, pieces.destination, target)
 
     def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
-        """Return the bytes behind URLs that `gather` would fetch."""
         if self.row_bytes == 0:
             return []
         parts = self._mapped(start, length, np.zeros_like(start))

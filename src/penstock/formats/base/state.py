@@ -193,7 +193,6 @@ class GatheredColumn:
     repair_bools: bool = False
 
     def read(self, selection: Selection, out: AnyArray) -> None:
-        """Gather rows."""
         raw = out.reshape(-1).view(np.uint8)
         self.rows.gather(selection.start, selection.length, selection.destination, raw)
         if not self.repair_bools or out.dtype != np.bool_ or not out.size:
@@ -211,7 +210,6 @@ class GatheredColumn:
         return self.rows.view(first, n) if isinstance(self.rows, RowMap) and not repaired else None
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes that `read` would fetch."""
         return self.rows.remote_ranges(selection.start, selection.length) if isinstance(self.rows, RemoteRows) else []
 
 
@@ -223,7 +221,6 @@ class RaggedColumn:
 
     @property
     def value_offsets(self) -> IntArray:
-        """Offsets of the rows."""
         return self.rows.offsets
 
     def read_ragged(self, selection: Selection) -> Ragged:
@@ -234,7 +231,6 @@ class RaggedColumn:
         return Ragged(self.rows.take(rows).values, offsets_of(lengths))
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
-        """Gather values."""
         raw = out.reshape(-1).view(np.uint8)
         self._values.gather(selection.start, selection.length, selection.destination, raw)
 

@@ -50,7 +50,6 @@ class ColumnsFormat(Format):
             return has_table(path)
 
     def open(self, path: Path, **options: Any) -> ColumnsSource:
-        """Open for reading."""
         return ColumnsSource(path, **options)
 
     @override

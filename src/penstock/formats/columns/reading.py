@@ -89,7 +89,6 @@ class FixedColumnReader(SegmentedColumn):
     """A column whose rows all have the same size."""
 
     def files(self) -> Iterator[tuple[Path, int]]:
-        """The files of the column, and how many bytes of each are in use."""
         for segment, rows in zip(self._runs.segments, self._runs.sizes(self.field.align), strict=True):
             yield self._layout.values(segment, self._path), rows * self.field.row_bytes
 
@@ -103,7 +102,6 @@ class FixedColumnReader(SegmentedColumn):
         return self._rows.view(first, n)
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes that `read` would fetch."""
         return self._rows.remote_ranges(selection.start, selection.length) if self.field.row_bytes else []
 
     def part(self, e: int, segment: int, first: int, rows: int) -> Array:
@@ -136,7 +134,6 @@ class RaggedColumnReader(SegmentedColumn):
     """A column whose rows have different lengths: row `i` is `values[offsets[i] : offsets[i + 1]]`."""
 
     def files(self) -> Iterator[tuple[Path, int]]:
-        """The files of the column, and how many bytes of each are in use."""
         for segment, offsets in self._offsets.items():
             file = self._layout.values(segment, self._path)
             if offsets[0] != 0 or not 0 <= offsets[-1] < 1 << 60:
@@ -157,7 +154,6 @@ class RaggedColumnReader(SegmentedColumn):
         return Ragged(out, offsets_of(grid))
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes that `read_ragged` would fetch."""
         if not self._values.files.lazy:
             return []
         starts, lengths, segment = self._rows_of(selection)
@@ -178,7 +174,6 @@ class RaggedColumnReader(SegmentedColumn):
 
     @property
     def value_offsets(self) -> IntArray:
-        """Offsets of the rows in the values of all runs, as a source returns them."""
         return self._value_offsets
 
     @cached_property
@@ -298,7 +293,6 @@ class Blocks:
         self.number = (ends - counts)[self.episode] + within  # in the segment
 
     def files(self, layout: StoreLayout) -> Iterator[tuple[Path, int]]:
-        """The files of block positions, and how many bytes of each are in use."""
         for segment, positions in self.positions.items():
             yield layout.blocks(segment), positions.nbytes
 
@@ -330,7 +324,6 @@ class PackedColumn:
         self.field: Field = layout.spec[path]
 
     def files(self) -> Iterator[tuple[Path, int]]:
-        """The files of the column, and how many bytes of each are in use."""
         for segment, positions in self._blocks.positions.items():
             file, end = self._layout.values(segment, self._path), int(positions[-1, self._which])
             if not 0 <= end < 1 << 60:

@@ -87,7 +87,6 @@ class Snapshot(SourceState):
 
     @classmethod
     def of(cls, layout: StoreLayout, entries: StructArray, maps: Maps, base: int = 0) -> Snapshot:
-        """The snapshot of some entries."""
         offsets = offsets_of(entries["steps"].astype(np.int64))
         runs = EpisodeRuns.of(entries, offsets)
         packed = Blocks(layout, layout.packing, entries, offsets, maps) if layout.packing else None
@@ -162,7 +161,6 @@ class Snapshot(SourceState):
         return Snapshot.of(self.layout, entries, self.maps, self.base)
 
     def first(self, episodes: int) -> Snapshot:
-        """The first episodes alone."""
         if len(self.entries) < episodes:
             shortage = f"expected at least {episodes} episodes, got {len(self.entries)}"
             raise FormatError(shortage, path=self.layout.table)

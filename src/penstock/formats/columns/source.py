@@ -144,7 +144,6 @@ class EpisodeTail:
 
     @property
     def spec(self) -> Spec:
-        """Columns of the store."""
         return self._layout.spec
 
     def written(self) -> int:

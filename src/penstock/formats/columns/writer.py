@@ -143,7 +143,6 @@ class Segment:
         self.unsynced = 0
 
     def close(self) -> None:
-        """Let go of files and lock."""
         for file in self._files:
             file.close()
         os.close(self._texts)
@@ -326,7 +325,6 @@ class ColumnsWriter(Writer):
 
     @property
     def spec(self) -> Spec:
-        """The columns that episodes must have."""
         return self._layout.spec
 
     def write(self, episode: Episode) -> int:
@@ -355,7 +353,6 @@ class ColumnsWriter(Writer):
         return number
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the store's metadata, atomically."""
         path = self._layout.root / METADATA
         with self._locked():
             write_json(path, {**read_json(path), **plain_metadata(metadata)})

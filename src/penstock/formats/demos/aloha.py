@@ -177,5 +177,4 @@ class JpegRows:
                 frame[...] = frame[..., ::-1].copy()
 
     def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
-        """Return the bytes behind URLs that `gather` would read."""
         return self.rows.remote_ranges(start, length) if isinstance(self.rows, RemoteRows) else []

@@ -216,7 +216,6 @@ class _D4rlFile:
         return [name for name, entry in misfits.items() if entry is None]
 
     def account(self) -> Account:
-        """What became of the datasets."""
         entries = {entry.where: entry for entry in (*self._ends.left_out, *self._left_out.values())}
         entries |= {entry.where: entry for entry in behind_the_end(self.file)}
         return Account(tuple(entries.values()), ends=self._ends.sentence)

@@ -41,7 +41,6 @@ class FormatOfKinds(Format):
         return opened.open(files, **options)
 
     def open(self, path: Path, *, kind: str | None = None, **options: Any) -> Source:
-        """Open for reading."""
         return _opening(self.kind_at(path, kind), options).open(path, **options)
 
     def check(self, path: Path, *, deep: bool = True, kind: str | None = None, **options: Any) -> Iterator[Finding]:

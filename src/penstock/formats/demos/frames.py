@@ -31,17 +31,13 @@ class FrameRows(Protocol):
         """How many rows there are."""
         ...
 
-    def field(self, align: Align) -> Field:
-        """The field of the column."""
-        ...
+    def field(self, align: Align) -> Field: ...
 
     def digest(self) -> bytes:
         """A digest that changes with the values."""
         ...
 
-    def read(self, selection: Selection, out: AnyArray) -> None:
-        """Rows into the covered places of `out` `[n * L, *shape]`."""
-        ...
+    def read(self, selection: Selection, out: AnyArray) -> None: ...
 
 
 class Frames:
@@ -70,14 +66,12 @@ class Frames:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a row."""
         inner = list(self.runs[0].shape[1:])
         if self.index is not None:
             inner[self.axis] *= self.index.shape[1]
         return tuple(inner)
 
     def field(self, align: Align) -> Field:
-        """The field of the column."""
         return Field(self.runs[0].dtype, self.shape, align)
 
     def digest(self) -> bytes:

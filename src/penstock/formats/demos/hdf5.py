@@ -141,7 +141,6 @@ def rows_of(file: File, segments: Segments, cache: Cache) -> RowReader:
 
 
 def row_bytes(dataset: Dataset) -> int:
-    """Bytes of a row as it is read."""
     return dataset.datatype.dtype.itemsize * math.prod(row_shape(dataset))
 
 

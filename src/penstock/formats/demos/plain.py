@@ -204,7 +204,6 @@ class _PlainArchive:
         return out
 
     def account(self) -> Account:
-        """What became of the arrays."""
         used = {name: column for column, name in self._names.items() if name != column}
         entries = {
             entry.where: entry for entry in (*self._ends.left_out, *self._left_out, *outside_entries(self._archive))

@@ -276,7 +276,6 @@ class _RobomimicFile:
         return column(self._file, segments, "boundary", self._cache)
 
     def _step(self, name: str) -> DemoColumn:
-        """A column with a row a step."""
         first = self.demos[0].datasets[name]
         for demo in self.demos:
             dataset = demo.datasets.get(name)

@@ -47,7 +47,6 @@ class DemoColumn:
 
 
 def held(array: AnyArray, align: Align = "step") -> DemoColumn:
-    """A column of an array in memory."""
     return DemoColumn(Field(array.dtype, array.shape[1:], align), RowMap.of(array))
 
 

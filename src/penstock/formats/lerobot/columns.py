@@ -91,7 +91,6 @@ class DataFiles:
         return self.cache.get(key, copied)
 
     def remote_ranges(self, name: str, selection: Selection) -> list[Wanted]:
-        """Return the bytes behind a URL that reading a column fetches."""
         return [
             wanted
             for block in self.rows.blocks(selection)
@@ -99,7 +98,6 @@ class DataFiles:
         ]
 
     def file_of(self, block: int) -> ParquetFile:
-        """Return the file of a block."""
         return self.files[int(self.file[block])]
 
     def lengths(self, load: Callable[[int], Array]) -> IntArray:
@@ -113,7 +111,6 @@ class DataFiles:
         return np.concatenate(lengths)
 
     def column(self, field: Field, name: str) -> StoredColumn:
-        """Return the reader of a column of numbers or text."""
         return StoredColumn(self, name, field)
 
 
@@ -126,7 +123,6 @@ class StoredColumn:
     field: Field
 
     def load(self, block: int) -> Array:
-        """Return the rows of a block."""
         return self.data.block(block, self.name, self.field.dtype, self._decoded)
 
     def _decoded(self, array: Any) -> Array:
@@ -136,11 +132,9 @@ class StoredColumn:
         return rows_of(array, self.field)
 
     def read(self, selection: Selection, out: AnyArray) -> None:
-        """Gather rows."""
         self.data.rows.read_array(self._loader(selection), selection, out)
 
     def read_ragged(self, selection: Selection) -> Ragged:
-        """Gather rows."""
         return self.data.rows.read_ragged(self._loader(selection), self.field, selection)
 
     def _loader(self, selection: Selection) -> Callable[[int], Array]:
@@ -150,15 +144,12 @@ class StoredColumn:
         return lambda block: parts[block] if block in parts else self.load(block)
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes behind a URL that reading rows fetches."""
         return self.data.remote_ranges(self.name, selection)
 
     def lengths(self) -> IntArray:
-        """Return the length of each row."""
         return self.data.lengths(self.load)
 
     def rows(self, count: int) -> AnyArray:
-        """Return all rows of an array column."""
         out = np.empty((count, *self.field.shape), self.field.dtype)
         self.read(span(count), out)
         return out
@@ -173,7 +164,6 @@ class ImageColumn:
     shape: tuple[int, ...]
 
     def load(self, block: int) -> Ragged:
-        """Return the encoded images of a block."""
         encoded = self.data.block(block, self.name, _BYTES.dtype, encoded_images)
         if not isinstance(encoded, Ragged):
             raise FormatError(f"expected encoded images, got {encoded.dtype}")
@@ -194,15 +184,12 @@ class ImageColumn:
             out[places[copies]] = out[places[first][number[copies]]]
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes behind a URL that reading rows fetches."""
         return self.data.remote_ranges(self.name, selection)
 
     def lengths(self) -> IntArray:
-        """Return the bytes of each image."""
         return self.data.lengths(self.load)
 
     def read_ragged(self, selection: Selection) -> Ragged:
-        """Gather encoded images."""
         return self.data.rows.read_ragged(self.load, _BYTES, selection)
 
 
@@ -220,7 +207,6 @@ class TaskColumn:
         return np.array(known, np.int64), Ragged.from_strings(self.tasks[number] for number in known)
 
     def load(self, block: int) -> Ragged:
-        """Return the texts of a block."""
         numbers = np.asarray(self.index.load(block), np.int64)
         known, texts = self._texts
         places = np.searchsorted(known, numbers)
@@ -234,15 +220,12 @@ class TaskColumn:
         return texts.take(places)
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes behind a URL that reading rows fetches."""
         return self.index.remote_ranges(selection)
 
     def lengths(self) -> IntArray:
-        """Return the bytes of each text."""
         return self.index.data.lengths(self.load)
 
     def read_ragged(self, selection: Selection) -> Ragged:
-        """Gather texts."""
         return self.index.data.rows.read_ragged(self.load, Field(np.dtype(np.uint8), kind="text"), selection)
 
 
@@ -278,15 +261,12 @@ class CountedRagged:
         return offsets_of(self.column.lengths())
 
     def read_ragged(self, selection: Selection) -> Ragged:
-        """Gather rows."""
         return self.column.read_ragged(selection)
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes behind a URL that reading rows fetches."""
         return self.column.remote_ranges(selection)
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
-        """Gather values."""
         offsets = self.value_offsets
         spans = zip(selection.start.tolist(), selection.length.tolist(), selection.destination.tolist(), strict=True)
         for start, length, destination in spans:

@@ -383,7 +383,6 @@ def tables_with(file: Any, columns: Mapping[str, AnyArray]) -> Iterator[Any]:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return a value as JSON text."""
     try:
         return json.dumps(value, ensure_ascii=False, indent=4, default=_number).encode()
     except (TypeError, ValueError, RecursionError) as error:

@@ -80,7 +80,6 @@ def with_frames(
 
 
 def own_frames(times: AnyArray, place: VideoPlace, tolerance: float, fps: float) -> AnyArray:
-    """Return the times of the frames of an episode."""
     first, last = np.searchsorted(times, bounds(place, tolerance, fps)).tolist()
     return times[first:last]
 

@@ -66,7 +66,6 @@ class LeRobotFormat(Format):
         return HubDataset(f"{DATASETS}{name}", folder, "HF_LEROBOT_HOME", command)
 
     def open(self, path: Path, **options: Any) -> LeRobotSource:
-        """Open for reading."""
         return LeRobotSource(path, **options)
 
     @override

@@ -38,7 +38,6 @@ _FIRST_BACK = {path: name for name, path in FIRST.items()}
 
 
 def path_of(name: str) -> str:
-    """Return the path of a feature."""
     if name in EXACT:
         return EXACT[name]
     head, *rest = name.split(".")
@@ -46,7 +45,6 @@ def path_of(name: str) -> str:
 
 
 def name_of(path: str) -> str:
-    """Return the name of a feature for a path."""
     if path in _EXACT_BACK:
         return _EXACT_BACK[path]
     head, *rest = path.split("/")
@@ -158,11 +156,9 @@ class Info:
         return observations, actions
 
     def data_file(self, **values: int) -> Path:
-        """Return the path of a data file."""
         return self._file("data_path", values)
 
     def video_file(self, key: str, **values: int) -> Path:
-        """Return the path of a video file."""
         return self._file("video_path", {"video_key": key, **values})
 
     def _file(self, entry: str, values: Mapping[str, int | str]) -> Path:
@@ -269,7 +265,6 @@ def _as_written(features: dict[str, Feature], entries: Mapping[str, Any], path: 
 
 
 def _feature(name: str, path: str, described: Any) -> Feature:
-    """Return a feature."""
     if not is_dict(described):
         raise ValueError(f"expected an object, got {described!r}")
     dtype, shape = described.get("dtype"), described.get("shape")

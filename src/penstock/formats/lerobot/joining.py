@@ -99,7 +99,6 @@ def read_pending(info: Info, known: set[int], damage: list[LeftOut]) -> list[Pen
 
 
 def read_pending_episode(info: Info, path: Path) -> PendingEpisode:
-    """Return the pending episode of a file."""
     with parsing(path):
         stored: Any = json.loads(require("pyarrow.parquet", "arrow").read_schema(path).metadata[KEY])
         if not is_dict(stored):
@@ -269,7 +268,6 @@ class _VideoFile:
 
     @property
     def frames(self) -> int:
-        """Frames of all files."""
         return sum(map(len, self.indexes))
 
 
@@ -426,7 +424,6 @@ class _JoinedDataset:
 
 
 def _places(table: Any, kind: str) -> list[FileNumber]:
-    """Return the numbers of the file of each episode."""
     names = (f"{kind}/chunk_index", f"{kind}/file_index")
     return [FileNumber(*place) for place in zip(*(table.column(name).to_pylist() for name in names), strict=True)]
 

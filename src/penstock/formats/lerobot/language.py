@@ -45,7 +45,6 @@ def _texts(rows: Iterable[Any], name: str) -> Iterable[str]:
 
 
 def _message(stored: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a message with all fields."""
     message = {**dict.fromkeys(MESSAGE_FIELDS[name]), **stored}
     if message.get("timestamp") is not None:
         message["timestamp"] = float(np.float32(message["timestamp"]))  # as LeRobot has it, whatever the file has

@@ -27,7 +27,6 @@ Figures = dict[str, AnyArray]
 
 
 def column_figures(values: AnyArray) -> Figures:
-    """Return the figures of a column in an episode."""
     rows = values.reshape(-1, 1 if values.ndim == 1 else values.shape[-1])
     return {**_figures(rows), "count": np.array([len(values)])}
 

@@ -46,7 +46,6 @@ class FrameOptions:
     cache_bytes: int = 0
 
     def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of a frame that is stored with another one."""
         return stored if self.size is None else (*self.size, stored[-1])
 
 
@@ -74,7 +73,6 @@ class VideoColumn:
         options: FrameOptions,
         fps: float,
     ) -> VideoColumn:
-        """Make the column of a camera."""
         numbers: dict[Path, int] = {}
         file = np.array([numbers.setdefault(place.file, len(numbers)) for place in places], np.int64)
         files = VideoFiles(
@@ -130,7 +128,6 @@ class VideoColumn:
         return spread(self.files.packets(*self.locate(expand(selection.start, selection.length))), selection)
 
     def lengths(self) -> IntArray:
-        """Return the bytes of each packet, `[rows]`. Cost: reads all packets."""
         rows = int(self.offsets[-1])
         parts = [
             self.read_ragged(span(min(first + _PART, rows) - first, first)).lengths for first in range(0, rows, _PART)

@@ -145,7 +145,6 @@ class LeRobotWriter(LockedWriter):
 
     @override
     def write(self, episode: Episode, *, videos: Mapping[str, Path] | None = None) -> int:
-        """Save one episode."""
         self._check_open()
         check_columns(episode, self.spec)
         if not len(episode):
@@ -160,7 +159,6 @@ class LeRobotWriter(LockedWriter):
         return self._first[0] + len(self) - 1
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the dataset's metadata, atomically."""
         if wrong := sorted(STRUCTURE & metadata.keys()):
             raise DataError(f"expected entries that may change, got {wrong}, which describe the stored data")
         own = self._info.internal

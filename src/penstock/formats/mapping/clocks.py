@@ -202,7 +202,6 @@ class RowsOfSteps(NamedTuple):
         return self.low >= 0
 
     def take(self, steps: BoolArray) -> RowsOfSteps:
-        """Return some of the steps."""
         high = None if self.high is None else self.high[steps]
         return RowsOfSteps(self.low[steps], self.stale, high, None if self.weight is None else self.weight[steps])
 
@@ -232,7 +231,6 @@ class RowsOfSteps(NamedTuple):
 
 
 def match(column: SortedTimes, steps: IntArray, rule: JoinRule, within: float) -> RowsOfSteps:
-    """Return the row of a column for each step."""
     times = column.times
     n = len(times)
     if not n:

@@ -173,11 +173,9 @@ class UnitRows(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return self.leaf.rows if self.steps is None else len(self.steps.low)
 
     def at(self, index: IntArray | None) -> UnitRows:
-        """Return some of the rows."""
         return self if index is None else self._replace(steps=RowsOfSteps(index))
 
 
@@ -223,7 +221,6 @@ class FilesColumn:
 
     @classmethod
     def of(cls, name: str, field: Field, rule: ColumnRule, units: Sequence[UnitRows]) -> FilesColumn:
-        """Return the column of some rows of each unit."""
         steps = [each.steps for each in units if each.steps is not None]
         lines = steps if steps and steps[0].high is not None else None
         lengths = np.array([each.leaf.rows if lines is None else each.rows for each in units], np.int64)

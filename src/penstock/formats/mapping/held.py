@@ -48,7 +48,6 @@ class CsvTree(HeldTree):
         self._options = options
 
     def load(self) -> FileContent:
-        """Read the table."""
         csv, given = require("pyarrow.csv", "arrow"), self._options
         tabs = self.path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
         reading = csv.ReadOptions(skip_rows=given.skip_rows, autogenerate_column_names=not given.header)
@@ -99,7 +98,6 @@ class JsonTree(HeldTree):
     """A JSON document, or a value on each line: dicts of lists, or lists of dicts with a row each."""
 
     def load(self) -> FileContent:
-        """Parse the file."""
         with parsing(self.path):
             name = self.path.name.lower()
             if name.endswith((".jsonl", ".ndjson")):
@@ -120,7 +118,6 @@ class PickleTree(HeldTree):
     """A pickle of plain values and arrays. Nothing that it names is run."""
 
     def load(self) -> FileContent:
-        """Read the pickle as data."""
         raw = read_bytes(self.path)
         if raw.startswith(MAGIC):
             with parsing(self.path):
@@ -132,7 +129,6 @@ class TextTree(HeldTree):
     """The lines of a text that are not empty, as the array `lines`."""
 
     def load(self) -> FileContent:
-        """Read the text."""
         with parsing(self.path):
             text = read_bytes(self.path).removeprefix(MARK).decode()
         return flattened({"lines": [line.strip() for line in text.split("\n") if line.strip()]}, self.path.name)
@@ -142,7 +138,6 @@ class SavedTree(HeldTree):
     """What `torch.save` saved. Nothing is run, and PyTorch is not needed."""
 
     def load(self) -> FileContent:
-        """Read the tensors as arrays."""
         return flattened(load_saved(read_bytes(self.path), path=self.path), self.path.name)
 
 
@@ -150,7 +145,6 @@ class TableTree(HeldTree):
     """A table of Parquet or Arrow, with a row for each step."""
 
     def load(self) -> FileContent:
-        """Read all columns."""
         with parsing(self.path), open_file(self.path) as file:
             if self.path.suffix.lower() == ".parquet":
                 table = require("pyarrow.parquet", "arrow").read_table(file)

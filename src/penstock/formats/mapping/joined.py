@@ -65,7 +65,6 @@ class ClockCounts:
         return "episodes " + " and ".join(parts) if parts else ""
 
     def entries(self) -> list[LeftOut]:
-        """Return the entries of the account."""
         clock = self.clock
         place = clock.reference if isinstance(clock.reference, str) else f"steps at {clock.reference:g} a second"
         missing = {name: n for name, n in self.missing.items() if n}
@@ -153,7 +152,6 @@ class UnitJoin:
         return times.nanoseconds(self._leaves.read(times.files or files, times.array), str(place))
 
     def _steps(self, timed: Mapping[str, SortedTimes]) -> IntArray:
-        """The times of all steps."""
         reference = self._clock.reference
         if isinstance(reference, str):
             if reference not in timed:
@@ -221,7 +219,6 @@ class UnitJoin:
         return np.where(rows_before.found, numbers.reshape(-1)[np.maximum(rows_before.low, 0)], -1)
 
     def _keep(self, matches: Mapping[str, RowsOfSteps], steps: IntArray) -> BoolArray:
-        """The steps that stay."""
         keep = np.ones(len(steps), np.bool_)
         for name, rows in matches.items():
             has = rows.found

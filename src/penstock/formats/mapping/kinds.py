@@ -74,7 +74,6 @@ class VideoTree(TimedTree):
         return {FRAMES: frames, TIMES: TreeLeaf(rows, Field(np.dtype(np.float64)), is_time=True)}
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Decode frames."""
         if name == TIMES:
             return self._files.timestamps(0)[start:stop]
         out: AnyArray = np.empty((stop - start, *self._files.shape), self._files.dtype)
@@ -98,13 +97,11 @@ class SoundTree(TimedTree):
             yield sound
 
     def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return the samples and their times."""
         rows, channels, _, dtype = self._head
         samples = TreeLeaf(rows, Field(dtype, (channels,)), block=SAMPLES_AT_ONCE)
         return {SAMPLES: samples, TIMES: TreeLeaf(rows, Field(np.dtype(np.float64)), is_time=True)}
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Decode samples."""
         _, channels, rate, dtype = self._head
         if name == TIMES:
             return np.arange(start, stop) / rate
@@ -115,7 +112,6 @@ class SoundTree(TimedTree):
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """Samples a second."""
         return {"samplerate": self._head[2]}
 
 
@@ -139,7 +135,6 @@ class ImagesTree(FileTree):
         return {FRAMES: TreeLeaf(len(self._paths), Field(first.dtype, first.shape), block=1), NUMBERS: numbers}
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Decode images."""
         if name == NUMBERS:
             return np.array([_number(path) for path in self._paths[start:stop]], np.int64)
         field = self.leaves[name].field

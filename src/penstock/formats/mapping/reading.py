@@ -263,7 +263,6 @@ class MappingReading:
         return {**metadata, **{name: text for name, text in unit.texts.items() if text}}
 
     def state(self) -> MappingState:
-        """Return the state of the source."""
         units = [each.unit for each in self._facts]
         lengths = [each.lengths for each in self._facts]
         offsets = offsets_of(np.concatenate(lengths))

@@ -382,7 +382,6 @@ def rule_entries(rule: ColumnRule) -> Any:
 
 
 def toml_of(mapping: EpisodeMapping) -> str:
-    """Return the file of a mapping."""
     entries = mapping.to_json()
     tables = {name: entries.pop(name) for name in TABLES if name in entries}
     lines = [f"{VERSION} = 1", *(f"{name} = {_toml(value)}" for name, value in entries.items())]

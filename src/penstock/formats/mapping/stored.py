@@ -44,7 +44,6 @@ class NpyTree(HeldTree):
     """One array, which is called `values`. Numbers and text are mapped; objects are read as data, by their names."""
 
     def load(self) -> FileContent:
-        """Map the array."""
         with parsing(self.path):
             array = self._array()
             return flattened(array if array.ndim else array.item(), self.path.name)
@@ -119,7 +118,6 @@ class NpzTree(FileTree):
         return leaves, values, left_out, objects
 
     def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return the arrays by name."""
         return self._content[0]
 
     @property
@@ -129,11 +127,9 @@ class NpzTree(FileTree):
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """Members that are no arrays."""
         return self._content[2]
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Return rows."""
         if name in self._content[3]:
             return self._content[3][name].rows[start:stop]
         return self._archive.array(name)[start:stop]
@@ -203,7 +199,6 @@ class Hdf5Tree(FileTree):
         return datasets, values, left_out
 
     def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return the datasets by path."""
         leaves: dict[str, TreeLeaf] = {}
         for name, dataset in self._found[0].items():
             field = _row_field(dataset)
@@ -212,7 +207,6 @@ class Hdf5Tree(FileTree):
         return leaves
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Return rows."""
         dataset = self._found[0][name]
         if dataset.kind == "vlen":
             values, offsets = dataset.read_vlen(start, stop)
@@ -223,7 +217,6 @@ class Hdf5Tree(FileTree):
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """Scalar datasets."""
         return self._found[1]
 
     def values_of(self, group: str) -> Mapping[str, Any]:
@@ -283,7 +276,6 @@ class ZarrTree(FileTree):
         self._group = ZarrGroup(path, Cache(0))
 
     def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return the arrays by path."""
         leaves: dict[str, TreeLeaf] = {}
         for name in self._group.arrays(""):
             array = self._group.array(name)
@@ -293,13 +285,11 @@ class ZarrTree(FileTree):
         return leaves
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Return decoded rows."""
         out: AnyArray = np.empty((stop - start, *self.leaves[name].field.shape), self.leaves[name].field.dtype)
         self._group.array(name).read_into(start, stop, out)
         return out
 
     def values_of(self, group: str) -> Mapping[str, Any]:
-        """Return the attributes of a group."""
         return {name: plain(value) for name, value in self._group.attributes_of(group).items()}
 
     @property

@@ -154,7 +154,6 @@ class Held(NamedTuple):
 
     @classmethod
     def text(cls, rows: Sequence[str]) -> Held:
-        """Return rows of text."""
         return cls(Field(np.dtype(np.uint8), kind="text"), Ragged.from_strings(rows))
 
 
@@ -177,31 +176,25 @@ class HeldTree(FileTree):
 
     @cached_property
     def content(self) -> FileContent:
-        """The content of the file."""
         return self.load()
 
     def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return a leaf for each array."""
         arrays = self.content.arrays
         return {name: TreeLeaf(len(buffer.rows), buffer.field, guessed=self.guesses) for name, buffer in arrays.items()}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
         return sum(buffer.rows.nbytes for buffer in self.content.arrays.values()) + (1 << 10)
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Return rows, which are in memory."""
         return self.content.arrays[name].rows[start:stop]
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """Single values by path."""
         return self.content.values
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """Parts that are neither an array nor a value."""
         return self.content.left_out
 
 
@@ -221,11 +214,9 @@ class StackedTree(FileTree):
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """Parts of the first file that are no leaf."""
         return self._tree(self.path).left_out
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Read files."""
         field = self.leaves[name].field
         out: AnyArray = np.empty((stop - start, *field.shape), field.dtype)
         for row, path in zip(out, self._paths[start:stop], strict=True):

@@ -125,7 +125,6 @@ def _by_texts(
 
 
 def row_number(text: str, name: str) -> int:
-    """Return the number of a row in the name of its file."""
     if not text.isdecimal():
         raise FormatError(f"expected a number in the name of a file of one row, got {text!r} in {name}")
     return int(text)

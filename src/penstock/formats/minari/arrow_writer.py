@@ -156,7 +156,6 @@ class ArrowWriter(writing.DatasetWriter):
         )
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the dataset, atomically."""
         self._check()
         with self._locked():
             entries = changed(self._entries(), metadata)

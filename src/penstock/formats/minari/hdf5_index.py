@@ -88,7 +88,6 @@ class HDF5Index:
 
     @property
     def runs(self) -> int:
-        """Datasets in all."""
         return sum(len(part.rows) for part in self.parts)
 
 
@@ -335,7 +334,6 @@ def _product(numbers: tuple[int, ...]) -> int:
 
 
 def by_column(index: HDF5Index) -> dict[str, list[ColumnRuns]]:
-    """Every column with its parts."""
     columns: dict[str, list[ColumnRuns]] = {}
     for part in index.parts:
         columns.setdefault(part.column, []).append(part)

@@ -145,7 +145,6 @@ class Hdf5Writer(writing.DatasetWriter):
         return attributes(entries), beside
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the dataset, atomically."""
         self._check()
         with Appender.open(self._path, fsync=self._each) as file:
             entries = changed(self._entries(), metadata)
@@ -207,7 +206,6 @@ def join_files(parts: Sequence[Path], out: Path, place: Path) -> None:
 
 
 def _entries(data: Path) -> dict[str, Any]:
-    """The entries of a part."""
     entries = metadata.read_json(data / metadata.FILE)
     if entries is not None:
         return entries

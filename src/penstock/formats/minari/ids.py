@@ -113,6 +113,5 @@ def ensure_namespace(namespace: str | None, base: Path | None = None) -> None:
 
 
 def namespace_file(namespace: str, base: Path | None) -> Path:
-    """The file with the metadata of a namespace."""
     # Only the whole name has to follow the grammar; a parent of one character is a directory like any other.
     return inside(namespace, base) / NAMESPACE_FILE

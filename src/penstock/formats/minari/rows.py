@@ -84,7 +84,6 @@ class FilteredRows:
             rows.gather(local[band] + mine.start - self.cuts[mine.run], mine.length, mine.destination, out)
 
     def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
-        """Return the bytes of the chunks that `gather` would fetch, those that are decoded already as well."""
         if not self._files.lazy:
             return []
         bands = np.unique(cut(self.cuts, start, length, start).run)
@@ -146,7 +145,6 @@ class FillRows:
     value: ByteArray
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
-        """Write the value."""
         out.reshape(-1, len(self.value))[expand(destination, length)] = self.value
 
 
@@ -185,7 +183,6 @@ class JoinedRows:
         return owner, local
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
-        """Gather from each share that is concerned."""
         for share, mine, begin in self._by_share(start, length, destination):
             if share.dtype == self.dtype and share.shape == self.shape:
                 share.rows.gather(begin, mine.length, mine.destination, out)
@@ -193,7 +190,6 @@ class JoinedRows:
                 self._convert(share, begin, mine.length, mine.destination, out)
 
     def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
-        """Return the bytes that `gather` would fetch."""
         return [
             wanted
             for share, mine, begin in self._by_share(start, length, start)
@@ -243,7 +239,6 @@ class VlenRows:
     files: Sequence[File]
 
     def read(self, start: IntArray, length: IntArray) -> Ragged:
-        """The elements of all spans."""
         first = offsets_of(self.part.rows)
         pieces = cut(first, start, length, start)
         values = [
@@ -279,7 +274,6 @@ class StringRows:
     row: int
 
     def read(self, start: IntArray, length: IntArray) -> Ragged:
-        """The texts of all spans."""
         places = offsets_of(length)
         raw = np.zeros((int(places[-1]), self.row), np.uint8)
         self.rows.gather(start, length, places[:-1], raw.reshape(-1))
@@ -294,7 +288,6 @@ class BlankRows:
     dtype: np.dtype[Any]
 
     def read(self, start: IntArray, length: IntArray) -> Ragged:
-        """As many empty rows."""
         return Ragged(np.empty(0, self.dtype), np.zeros(int(length.sum()) + 1, np.int64))
 
 
@@ -310,7 +303,6 @@ class JoinedRagged:
     dtype: np.dtype[Any]
 
     def read(self, start: IntArray, length: IntArray) -> Ragged:
-        """Each piece from its share."""
         pieces = cut(self.first, start, length, start)
         begin = self.local[pieces.run] + pieces.start - self.first[pieces.run]
         values = [
@@ -323,7 +315,6 @@ class JoinedRagged:
 
 
 def _empty(dtype: np.dtype[Any]) -> Ragged:
-    """No rows."""
     return Ragged(np.empty(0, dtype), np.zeros(1, np.int64))
 
 

@@ -58,7 +58,6 @@ class DatasetWriter(PartWriter):
 
     @property
     def spec(self) -> Spec:
-        """The columns that episodes must have."""
         return self._plan.spec
 
     @override
@@ -140,14 +139,12 @@ class WritePlan:
 
 
 def seed_of(seed: Any) -> int:
-    """A seed as an int."""
     if not is_integer(seed) or not -(2**63) <= int(seed) < 2**64:
         raise DataError(f"expected a seed that 64 bits hold, got {seed!r}")
     return int(seed)
 
 
 def bytes_of(episode: Episode) -> int:
-    """Bytes of all columns."""
     return sum(array.nbytes for array in episode.columns.values())
 
 

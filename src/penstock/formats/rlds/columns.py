@@ -61,11 +61,9 @@ class FeatureColumn(ABC):
         return range(self.key, self.key + len(self.feature.keys))
 
     def list_of(self, record: int, number: int = 0) -> FeatureList:
-        """Return a list of the feature in a record."""
         return self.records.find(record, self.key + number)
 
     def field(self, align: Align) -> Field:
-        """Return the field of the column."""
         feature = self.feature
         if feature.kind == "text":
             return Field(feature.dtype, (), align, "text")
@@ -86,7 +84,6 @@ class FeatureColumn(ABC):
         return np.arange(len(pieces.run))
 
     def _lists(self, pieces: RowPieces) -> _Lists:
-        """Return where the lists of pieces are."""
         index = self.records.index
         data, message = self.records.messages(pieces.run)
         spans = index.spans[pieces.run, self.key]
@@ -112,7 +109,6 @@ class _Lists(NamedTuple):
     sound: BoolArray
 
     def take(self, chosen: IntArray) -> _Lists:
-        """Some of the lists."""
         places = self.message[chosen], self.begin[chosen], self.end[chosen], self.total[chosen]
         return _Lists(self.data, *places, self.kind[chosen], self.sound[chosen])
 
@@ -191,7 +187,6 @@ class BlobColumn(FeatureColumn):
     """Values of bytes: one a row."""
 
     def blobs(self, record: int, a: int, b: int) -> list[bytes]:
-        """Return the bytes of values `a : b`."""
         feature_list = self.list_of(record)
         return blobs_at(feature_list.data, blob_places(feature_list, self.steps(record))[a:b])
 

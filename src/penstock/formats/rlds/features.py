@@ -154,7 +154,6 @@ def _dtype(name: Any, feature: str, path: Path) -> np.dtype[Any]:
 
 
 def column_of_feature(path: str) -> str:
-    """Return the name of the column of a feature."""
     if not path.startswith(f"{STEPS}/"):
         return path
     root, *rest = path.removeprefix(f"{STEPS}/").split("/")
@@ -250,7 +249,6 @@ def versions_below(path: Path) -> dict[str, list[Path]]:
 
 
 def version_folder(path: Path, config: str | None, version: str | None) -> Path:
-    """Return the folder of one version."""
     if is_version(path):
         if config is not None or version is not None:
             raise ArgumentError(

@@ -57,7 +57,6 @@ class RLDSFormat(Format):
             return False
 
     def open(self, path: Path, **options: Any) -> RLDSSource:
-        """Open for reading."""
         base, colon, split = str(path).rpartition(":")
         if colon and not path.exists():
             given: dict[str, Any] = {"split": split, **options}

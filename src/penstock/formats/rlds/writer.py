@@ -192,7 +192,6 @@ def join_datasets(parts: Sequence[Path], out: Path, place: Path) -> None:
 
 
 def _stored_features(spec: Spec, images: Images) -> dict[str, RLDSFeature]:
-    """Return the feature of each column."""
     features: dict[str, RLDSFeature] = {}
     for column, field in spec.items():
         path = column if field.align == "episode" else f"{STEPS}/{feature_of_column(column)}"
@@ -272,7 +271,6 @@ def _group_of(children: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _steps_of(children: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the node of the steps."""
     inner = {"feature": _group_of(children), "length": "-1"}
     return {"pythonClassName": f"{_CLASSES}dataset_feature.Dataset", "sequence": inner}
 
@@ -284,7 +282,6 @@ def _message_of(lists: Mapping[str, bytes]) -> bytes:
 
 
 def _list_of(feature: RLDSFeature, rows: Array, images: Images) -> bytes:
-    """Return the Feature with the values of rows."""
     if isinstance(rows, Ragged):
         size = rows.values.itemsize * math.prod(rows.values.shape[1:])
         data = np.ascontiguousarray(rows.values).tobytes()

@@ -34,7 +34,6 @@ class TablesFormat(Format):
             return False
 
     def open(self, path: Path, **options: Any) -> TableSource:
-        """Open for reading."""
         return TableSource(path, **options)
 
     def are_shards(self, files: Sequence[Path]) -> bool:

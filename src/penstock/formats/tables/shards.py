@@ -196,7 +196,6 @@ class ParquetShard(TableShard):
         self.rows = self._file.rows
 
     def column(self, block: int, name: str) -> Any:
-        """Decode a column of a row group."""
         return self._file.column(block, name)
 
     @override
@@ -249,7 +248,6 @@ class ArrowShard(TableShard):
         return schema, batches
 
     def check(self) -> None:
-        """Raise `FormatError` if the file was truncated."""
         check_mapped(self._raw)
 
     def column(self, block: int, name: str) -> Any:
@@ -297,7 +295,6 @@ class JsonShard(TableShard):
 
     @cached_property
     def identity(self) -> list[int | str]:
-        """Identities of all files, in order."""
         return [entry for path in self._paths for entry in FileEnds.of(path).identity]
 
     @override

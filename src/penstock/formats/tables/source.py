@@ -60,7 +60,6 @@ def is_surveyed(files: Sequence[Path]) -> bool:
 def survey_of(
     files: Sequence[Path], episode: str | None = None, meanings: Mapping[str, Meaning] | None = None
 ) -> FileSurvey:
-    """Return the survey of the files of a table."""
     ends: dict[str, Meaning] = dict(meanings or {})
     return FileSurvey(
         f"tables 4 {episode!r} {sorted(ends.items())}", files, partial(_facts, episode=episode, ends=ends)
@@ -339,7 +338,6 @@ def _digest(identities: Iterable[list[int | str]], column: str, spec: Spec, offs
 def _common_leaves(
     schemas: Sequence[tuple[Path, Any]], shapes: Shapes, wanted: frozenset[str] | None
 ) -> dict[str, TableColumn]:
-    """Return the columns of all files."""
     leaves: dict[str, TableColumn] = {}
     for path, schema in schemas:
         mine = leaves_of(schema, shapes, wanted, path)

@@ -270,12 +270,10 @@ class PlacedColumn:
     rows: RowMap | FileRows
 
     def read(self, selection: Selection, out: AnyArray) -> None:
-        """Rows into the covered places of `out`: one gather."""
         if out.size and self.rows.row_bytes:
             self.rows.gather(selection.start, selection.length, selection.destination, out.reshape(-1).view(np.uint8))
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes that `read` would fetch."""
         return self.rows.remote_ranges(selection.start, selection.length) if self.rows.row_bytes else []
 
 
@@ -292,7 +290,6 @@ class PlacedRagged:
         PlacedColumn(self.rows).read(selection, out)
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes that `read_ragged` would fetch."""
         first = self.value_offsets[selection.start]
         return self.rows.remote_ranges(first, self.value_offsets[selection.start + selection.length] - first)
 

@@ -201,7 +201,6 @@ class _Pieces:
         self._inside += 1
 
     def plan(self, first_member: bytes) -> ArchivePlan:
-        """Return the plan of all members."""
         rows = np.array(self._rows, np.int64).reshape(-1, 3)
         first = np.array([*self._first, len(rows)], np.int64)
         shard, begin, end = (np.ascontiguousarray(column) for column in rows.T)

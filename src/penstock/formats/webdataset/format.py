@@ -80,7 +80,6 @@ class WebDatasetFormat(Format):
         return all(file.name.endswith(SUFFIXES) for file in files) or len({file.suffix for file in files}) == 1
 
     def open(self, path: Path, **options: Any) -> ShardSource:
-        """Open for reading."""
         return ShardSource(path, **options)
 
     def open_files(self, files: Sequence[Path], **options: Any) -> ShardSource:
@@ -93,7 +92,6 @@ class WebDatasetFormat(Format):
         return SEED if options.get("layout") == "seed" else SHARDS
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ShardWriter:
-        """Create an empty dataset."""
         layout = options.pop("layout", "npy")
         if layout not in LAYOUTS:
             raise DataError(f"expected layout to be one of {list(LAYOUTS)}, got {layout!r}")

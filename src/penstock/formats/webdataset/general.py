@@ -79,7 +79,6 @@ def _check_adjacent(archives: Archives, present: BoolArray) -> None:
 
 
 def _without_columns(archives: Archives, left_out: Sequence[LeftOut], metadata: dict[str, Any]) -> FormatError:
-    """The error of archives without any column."""
     if left_out:
         reasons = "; ".join(f"{entry.where}: {entry.message}" for entry in left_out)
         message = f"expected a value in every sample for at least one column, got none: {reasons}"

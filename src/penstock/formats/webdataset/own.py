@@ -105,7 +105,6 @@ def extensions(spec: Spec) -> dict[str, str]:
 
 
 def read(archives: Archives, description: Description) -> Content:
-    """The dataset."""
     spec = description.spec
     entries = [_episode(archives, i) for i in range(len(archives.samples))]
     steps = np.array([steps for steps, _ in entries], np.int64)
@@ -196,5 +195,4 @@ def key(number: int) -> str:
 
 
 def episode_json(steps: int, metadata: Mapping[str, Any]) -> bytes:
-    """The JSON member of an episode."""
     return json.dumps({"steps": steps, "metadata": dict(metadata)}).encode()

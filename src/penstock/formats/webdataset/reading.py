@@ -46,7 +46,6 @@ class ArrayTemplate:
 
     @property
     def values(self) -> int:
-        """Bytes of the values."""
         return self.dtype.itemsize * math.prod(self.shape)
 
     @property
@@ -129,7 +128,6 @@ class Archives:
         return values
 
     def _raws(self, extension: str) -> Iterator[bytes]:
-        """The bytes of every member of one extension."""
         x = self.samples.extensions.index(extension)
         if not isinstance(self.buffers, FilesOnDemand):
             check_mapped(*self.buffers)

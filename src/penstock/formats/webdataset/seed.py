@@ -56,7 +56,6 @@ def is_seed(samples: Samples) -> bool:
 
 
 def read(archives: Archives) -> Content:
-    """The dataset."""
     described = np.array([key == META.encode() for key in archives.samples.keys.tolist()], np.bool_)
     steps = archives.samples.take(~described)
     meta = _metadata(archives, np.flatnonzero(described))

@@ -81,7 +81,6 @@ class OpenedArchives(SourceState):
 
     @cached_property
     def stored(self) -> ArchiveSamples:
-        """The samples as they are."""
         return ArchiveSamples(self.archives)
 
 

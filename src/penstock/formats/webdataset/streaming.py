@@ -155,7 +155,6 @@ class ShardIterator(BlockIterator):
         return {"stream": self._origin.fingerprint, **state}
 
     def load_state_dict(self, state: IteratorState) -> None:
-        """Go there."""
         if state.get("stream") != self._origin.fingerprint:
             raise StateError("expected a state of this stream, got one of other archives, another order or options")
         self._load(*(int(state[name]) for name in ("archive", "sample", "buffer", "given")))

@@ -117,7 +117,6 @@ class ShardWriter(LockedWriter):
         """An episode is in its archive."""
 
     def write(self, episode: Episode) -> int:
-        """Save one episode; returns its number in the dataset."""
         self._check_open()
         check_columns(episode, self.spec)
         members = list(self._members(episode, self._episodes))

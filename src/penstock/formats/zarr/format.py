@@ -66,7 +66,6 @@ class ZarrFormat(Format):
             return False
 
     def open(self, path: Path, **options: Any) -> ZarrSource:
-        """Open for reading."""
         return ZarrSource(path, **options)
 
     @override
