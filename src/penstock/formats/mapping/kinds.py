@@ -34,7 +34,7 @@ from penstock.formats.mapping.held import (
     TextTree,
 )
 from penstock.formats.mapping.stored import Hdf5Tree, NpyTree, NpzTree, PackedNpyTree, SafetensorsTree, ZarrTree
-from penstock.formats.mapping.tree import FileTree, StackedTree, TreeLeaf
+from penstock.formats.mapping.tree import FileTree, StackedTree, TreeContent, TreeLeaf
 
 VIDEOS = (".mp4", ".mov", ".mkv", ".webm", ".avi")
 SOUNDS = (".wav", ".flac", ".ogg")
@@ -67,11 +67,10 @@ class VideoTree(TimedTree):
     def _files(self) -> VideoFiles:
         return VideoFiles([self.path])
 
-    def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return the frames and their times. Cost: one pass over the packets, or a file of the user's cache."""
+    def find(self) -> TreeContent:
         rows = self._files.frame_count(0)
         frames = TreeLeaf(rows, Field(self._files.dtype, self._files.shape), block=FRAMES_AT_ONCE)
-        return {FRAMES: frames, TIMES: TreeLeaf(rows, Field(np.dtype(np.float64)), is_time=True)}
+        return TreeContent({FRAMES: frames, TIMES: TreeLeaf(rows, Field(np.dtype(np.float64)), is_time=True)})
 
     def read(self, name: str, start: int, stop: int) -> Array:
         if name == TIMES:
@@ -96,10 +95,11 @@ class SoundTree(TimedTree):
         with parsing(self.path), open_file(self.path) as file, library.SoundFile(file) as sound:
             yield sound
 
-    def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        rows, channels, _, dtype = self._head
+    def find(self) -> TreeContent:
+        rows, channels, rate, dtype = self._head
         samples = TreeLeaf(rows, Field(dtype, (channels,)), block=SAMPLES_AT_ONCE)
-        return {SAMPLES: samples, TIMES: TreeLeaf(rows, Field(np.dtype(np.float64)), is_time=True)}
+        leaves = {SAMPLES: samples, TIMES: TreeLeaf(rows, Field(np.dtype(np.float64)), is_time=True)}
+        return TreeContent(leaves, {"samplerate": rate})
 
     def read(self, name: str, start: int, stop: int) -> Array:
         _, channels, rate, dtype = self._head
@@ -109,10 +109,6 @@ class SoundTree(TimedTree):
             sound.seek(start)
             read: AnyArray = sound.read(stop - start, dtype=dtype.name, always_2d=True)
         return read.reshape(-1, channels)
-
-    @property
-    def values(self) -> Mapping[str, Any]:
-        return {"samplerate": self._head[2]}
 
 
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -127,12 +123,12 @@ class ImagesTree(FileTree):
         super().__init__(paths[0])
         self._paths = paths
 
-    def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return one array of all images, which have the size of the first, and the numbers in their names."""
+    def find(self) -> TreeContent:
         with parsing(self.path):
             first = decode(read_bytes(self.path))
         numbers = TreeLeaf(len(self._paths), Field(np.dtype(np.int64)), is_time=True)
-        return {FRAMES: TreeLeaf(len(self._paths), Field(first.dtype, first.shape), block=1), NUMBERS: numbers}
+        frames = TreeLeaf(len(self._paths), Field(first.dtype, first.shape), block=1)
+        return TreeContent({FRAMES: frames, NUMBERS: numbers})
 
     def read(self, name: str, start: int, stop: int) -> Array:
         if name == NUMBERS:
