@@ -25,7 +25,7 @@ from penstock.core.selection import Selection
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted, filled
 from penstock.formats.base.pieces import expand, spread
-from penstock.formats.lerobot.columns import StoredColumn, span
+from penstock.formats.lerobot.columns import CountedRagged, StoredColumn, span
 from penstock.formats.lerobot.depth import Depth
 from penstock.formats.lerobot.episodes import VideoPlace
 from penstock.formats.lerobot.info import Feature
@@ -50,7 +50,7 @@ class FrameOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class VideoColumn:
+class VideoColumn(CountedRagged):
     """Frames of one camera."""
 
     files: VideoFiles
