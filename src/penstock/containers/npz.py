@@ -52,10 +52,7 @@ class NpzMember:
 
 
 class NpzArchive:
-    """The arrays of an `.npz` file by name. Nothing is read before it is asked for.
-
-    `max_bytes` bounds what all deflated members together may become. Names are names and never places on the disk.
-    """
+    """The arrays of an `.npz` file by name, read when asked for. `max_bytes` bounds all deflated members together."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self.path = path
@@ -169,8 +166,7 @@ class NpzArchive:
         return out
 
     def damaged(self) -> Iterator[str]:
-        """Names of members stored as they are whose bytes are not what their checksum says; deflated ones are compared
-        when they are read. Cost: one pass over the file."""
+        """Names of stored members whose bytes have another checksum; deflated ones are compared when they are read."""
         for name, member in self.members.items():
             stored = self._data.data[member.start : member.start + member.stored]
             if not member.deflated and zlib.crc32(stored) != member.crc:

@@ -50,11 +50,7 @@ def write_checked(path: StrPath, magic: bytes, key: str, *parts: Any) -> None:
 def read_checked(
     path: StrPath, magic: bytes, key: str, *, limit: int = 1 << 32, mapped: bool = False
 ) -> memoryview | None:
-    """Read the content of a cache file; None if there is none under this key that is as it was written: make it again.
-
-    With `mapped`, a large file is mapped, so that all processes of a machine share its memory, and `limit` does not
-    count. Files are replaced and never changed, so what is mapped stays as it is.
-    """
+    """The content of a cache file as written under this key, else None. A large file is `mapped` beyond `limit`."""
     try:
         fd = open_descriptor(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(fd, "rb") as file:
@@ -151,9 +147,7 @@ def _arrays(content: memoryview, begin: int, listed: list[Any]) -> dict[str, Any
 
 
 def scratch_zeros(shape: tuple[int, ...], dtype: Any) -> AnyArray:
-    """Return zeros to write to. Large ones are in a temporary file without a name (`TMPDIR`), so the system can write
-    them out when it needs the memory. Without space for the file, they are in memory.
-    """
+    """Return zeros to write to; large ones in a file without a name (`TMPDIR`), which can be paged out."""
     kind = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     if size >= SPILLED:

@@ -38,11 +38,7 @@ def open_locked(
     name: StrPath | None = None,
     follow: bool = False,
 ) -> int:
-    """Open a file or folder and lock it; return the descriptor, which holds the lock until it is closed.
-
-    The lock is on the file that `path` names when the lock is taken: a file that was replaced or removed meanwhile is
-    opened again.
-    """
+    """Open a file or folder and lock it, again if it was replaced meanwhile; the descriptor holds the lock."""
     while True:
         links = 0 if follow else os.O_NOFOLLOW
         fd = open_descriptor(path, flags | links | os.O_NONBLOCK)

@@ -146,11 +146,7 @@ def mapping_of(buffer: Any) -> MappedFile | None:
 
 
 def check_mapped(*buffers: ByteArray | memoryview) -> None:
-    """Raise `FormatError` if the file behind one of these contiguous buffers has fewer bytes now than the buffer shows.
-
-    To be called before mapped bytes are read where no gather of `RowMap` or `TileMap` does so. It fetches nothing: lazy
-    maps of remote files are read by `read_mapped`.
-    """
+    """Raise `FormatError` if the file behind one of these buffers has fewer bytes now than the buffer shows."""
     for buffer in buffers:
         if (file := mapping_of(buffer)) is not None:
             file.check(_end(buffer, file))
@@ -203,8 +199,7 @@ class MappedFiles:
         self.lazy = any(file.remote is not None for file in self._files)
 
     def fill(self, buffers: IntArray, begin: IntArray, end: IntArray) -> Callable[[], None]:
-        """Fetch the bytes `begin : end` of each of these buffers, where they are lazy; call what is returned when they
-        were read."""
+        """Fetch the bytes `begin : end` of these buffers, where they are lazy; call the result after reading."""
         wanted = self.remote_ranges(buffers, begin, end)
         return fill(wanted) if wanted else _nothing
 

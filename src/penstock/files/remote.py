@@ -219,8 +219,7 @@ def whole_for_block(path: StrPath) -> Generator[None]:
 
 
 def path_or_file(path: StrPath, buffer: int = _BUFFER) -> StrPath | IO[bytes]:
-    """Return what a library reads that takes a path or a file object: the path of a local file, a file that fetches
-    ranges for a remote one. `buffer` is as of `open_file`."""
+    """Return what a library reads that takes either: the path, or a file that fetches ranges of a remote one."""
     return path if remote_file(path) is None else open_file(path, buffer=buffer)
 
 

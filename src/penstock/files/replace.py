@@ -273,11 +273,7 @@ def atomic_path(path: StrPath, *, durable: Durability = "none", overwrite: bool 
 
 @contextmanager
 def replaced_path(path: StrPath) -> Generator[None]:
-    """Free a path for the block, which makes another file or folder there, and delete the old one when the
-    block ends.
-
-    If the block raises, the old one is back. After a kill, the next writer in the folder ends the replacement.
-    """
+    """Free a path for the block, which makes another file or folder there. If it raises, the old one is back."""
     target = Path(path)
     with scratch_folder(target) as scratch:
         (scratch / OLD).mkdir()

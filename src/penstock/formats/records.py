@@ -37,11 +37,7 @@ class RandomAccess(Protocol):
 
 
 class MadeSource(Source):
-    """Records that are computed when read, all columns at once. Each record is an episode of one step.
-
-    A subclass defines `make`. Results for the last few sets of records are cached, so that reading the columns of a
-    batch one by one computes the records once.
-    """
+    """Records that `make` of a subclass computes when they are read, all columns at once, each an episode."""
 
     parses: ClassVar[bool] = False  # records are made by code of the user, whose errors stay what they are
 

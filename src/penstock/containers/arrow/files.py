@@ -204,9 +204,7 @@ class ParquetFile:
 
 
 def chunks_of(metadata: Any, schema: Any, groups: Iterable[int], name: str) -> tuple[IntArray, IntArray]:
-    """Return where the stored chunks of a column begin and end in its file, one for each of its leaves
-    and row group.
-    """
+    """Return where the stored chunks of a column begin and end, one for each of its leaves and row groups."""
     longer = tuple(f"{other}." for other in schema.names if other.startswith(f"{name}."))
     begins: list[int] = []
     ends: list[int] = []

@@ -172,11 +172,7 @@ class Dataset:
 
     @located
     def flat(self) -> int | None:
-        """Byte of the file from which all values are consecutive, in C order and as they are, or None.
-
-        This is what lets rows be read without this library: row r of a one-dimensional float64 dataset
-        begins at `flat() + 8 * r`.  Cost: one B-tree node.
-        """
+        """Byte of the file from which all values are consecutive, in C order and as they are, or None."""
         layout, base = self._layout, self._image.base
         if layout.kind == "contiguous":
             return None if layout.address == UNDEFINED else base + layout.address
@@ -240,8 +236,7 @@ class Dataset:
         return [bytes(piece) for piece in self._pieces(start, stop)]
 
     def read_vlen(self, start: int = 0, stop: int | None = None) -> tuple[AnyArray, IntArray]:
-        """Variable-length elements as `values` [total] and `offsets` [n + 1]: element i is
-        `values[offsets[i]:offsets[i + 1]]`."""
+        """Variable-length elements as `values` `[total]`, and `offsets` `[n + 1]` where each begins."""
         pieces = self._pieces(start, stop)
         offsets = np.zeros(len(pieces) + 1, np.int64)
         np.cumsum([len(piece) // self.dtype.itemsize for piece in pieces], out=offsets[1:])

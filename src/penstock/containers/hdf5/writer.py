@@ -224,11 +224,7 @@ def _read_extension(image: Image) -> Superblock:
 
 
 def lock_for_writing(path: str, fd: int, *, wait: bool) -> int:
-    """Take the writers' lock of `path`, open as `fd`; the descriptor that holds it until it is closed.
-
-    Writers exclude each other by a lock on `.<name>.lock` next to the file. The file itself is locked shared: that lets
-    libhdf5 read, and keeps out a libhdf5 that writes.
-    """
+    """Take the writers' lock `.<name>.lock` next to the file, which is locked shared: libhdf5 may read only."""
     folder, name = os.path.split(path)
     place = os.path.join(folder, f".{name}.lock")
     holder = open_locked(place, os.O_RDWR | os.O_CREAT, wait=wait, name=path, follow=True)

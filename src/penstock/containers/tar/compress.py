@@ -105,8 +105,7 @@ class _Begun:
 
 @cache
 def inflating() -> Any:
-    """The module that inflates: zlib-ng's, two to four times as fast as zlib, or zlib where it was not built. Both give
-    the same bytes, and the same errors but for their words and class (`error` of the module)."""
+    """The module that inflates: zlib-ng's, two to four times as fast as zlib, or zlib where it was not built."""
     try:
         return importlib.import_module("zlib_ng.zlib_ng")
     except ImportError:
@@ -141,8 +140,7 @@ class _Gzip:
 
 
 def unpack(source: Path, target: IO[bytes], limit: int, *, torn: Literal["refuse", "drop"] = "refuse") -> int:
-    """Write the unpacked bytes of `source` to `target`; how many there were. `torn="drop"` takes the whole parts of a
-    file that was cut off."""
+    """Write the unpacked bytes of `source` to `target`; how many there were. `torn="drop"` takes the whole parts."""
     with read_in_order(source) as file:
         reader = opened(file, source, limit)
         with suppress(TornError) if torn == "drop" else nullcontext():
@@ -158,10 +156,7 @@ def check_packer(kind: Compression) -> None:
 
 
 def pack(source: Path, target: Path, kind: Literal["gzip", "zstd"], level: int | None = None) -> None:
-    """Compress `source` to `target`, which appears only when complete: the same bytes for the same bytes.
-
-    It has the time of `source`, so that a later change of either shows.
-    """
+    """Compress `source` to `target`, which appears when complete, with its time, so a later change shows."""
     with open_file(source) as file, atomic_file(target, durable="file") as out:
         with compressor(out, kind, level) as packed:
             while part := file.read(PIECE):

@@ -54,8 +54,7 @@ class NoArchiveError(FormatError):
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """One regular file: its name, where its first header and its payload begin, its size, and the number of its
-    archive in the file."""
+    """One regular file: name, places of its first header and payload, size, and number of its archive."""
 
     name: bytes
     header: int
@@ -434,10 +433,7 @@ def _text(name: Any) -> str:
 
 
 def torn_end(path: Path) -> tuple[Members, int, bool]:
-    """Return the whole members of an archive, its size in bytes, and whether a torn end is behind them.
-
-    Bytes that may be data are no torn end: those behind the end-of-archive marker, unless a killed writer left them.
-    """
+    """The whole members of an archive, its size, and whether a torn end is behind them; what may be data is none."""
     data = map_file(path)
     members = walk(data, path, torn="drop")
     return members, len(data), members.torn is not None or members.tail.unfinished

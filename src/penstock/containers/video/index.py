@@ -285,8 +285,7 @@ def _container(file: IO[bytes], path: Path) -> str:
 
 
 def _demuxed(file: IO[bytes], path: Path, stream: int) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-    """Header and arrays of the index of a file. Cost: one pass over the file, or over its table of packets where that
-    says everything; only the first frame is decoded."""
+    """Header and arrays of the index of a file; a table of packets that says all saves the pass over it."""
     rows: list[tuple[int, int, int, int]] = []
     first: Any = None  # the first frame knows how players turn it
     palette = b""

@@ -228,11 +228,7 @@ class ZarrArray(ZarrRows):
     def _copy_spans(
         self, start: IntArray, length: IntArray, destination: IntArray, large: BoolArray, target: ByteArray
     ) -> None:
-        """Copy spans, whose first rows rise; parts of `large` spans in place.
-
-        Spans overlap: the next one may need any piece of a span again. Other threads may push
-        them out of the cache meanwhile. Memory: the pieces of one span.
-        """
+        """Copy spans, whose first rows rise; pieces are held: other threads may push them out of the cache."""
         pieces: list[tuple[int, ByteArray]] = []  # first row and rows, without gaps
         spans = zip(start.tolist(), length.tolist(), destination.tolist(), large.tolist(), strict=True)
         for row, n, place, in_place in spans:

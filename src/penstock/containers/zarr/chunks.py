@@ -85,10 +85,7 @@ _LAST = _LastBlock()
 
 
 class BloscChunk(Chunk):
-    """Blocks of whole rows are pieces. Where the blocks cut rows, a piece has the number of rows that a block has room
-    for, and is stored in two or more blocks. Each thread keeps the last block that it decoded, because the next piece
-    begins in it.
-    """
+    """A chunk in Blosc. Each thread keeps the block that it decoded last, in which the next piece may begin."""
 
     def __init__(self, buffer: BloscBuffer, rows: int, row_bytes: int, nbytes: int) -> None:
         self._buffer, self._row_bytes = buffer, row_bytes

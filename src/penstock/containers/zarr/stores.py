@@ -119,9 +119,7 @@ class DirectoryStore(ZarrStore):
 
 
 class ZipStore(ZarrStore):
-    """A zip archive, its members stored or deflated; stored members are read in place. The group may be the archive
-    itself, or a folder in it.
-    """
+    """A zip archive, or a folder in it, with members stored or deflated; stored members are read in place."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)

@@ -49,9 +49,7 @@ _BLOCK_BYTES = 16 << 20  # of rows that are decoded at a time
 
 
 def compressor_of(codec: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A codec's configuration: None stores values uncompressed, a name (`"lz4"` and `"zstd"` are Blosc's, with shuffle;
-    the others stand alone), or a configuration as a `.zarray` has it.
-    """
+    """A codec's configuration by its name (`"lz4"` and `"zstd"` are Blosc's, with shuffle) or as a `.zarray` has it."""
     if codec is None or codec == "none":
         return None
     if isinstance(codec, str):
@@ -143,8 +141,7 @@ class ArrayWriter:
         self._begin(length)
 
     def go_to(self, length: int) -> None:
-        """Go on at row `length`, the first of a chunk; the chunks before it are stored, by whomever. Everything that
-        was appended is in whole chunks."""
+        """Go on at row `length`, the first of a chunk; what was appended, and the chunks before it, are stored."""
         if self._dirty or length % self.metadata.chunk_rows:
             raise DataError(f"expected rows of whole chunks, got {self._length} and {length}")
         self._length = length
@@ -214,9 +211,7 @@ def new_array(
 
 
 def create_group(folder: Path, attributes: Mapping[str, Any] | None = None, zarr_format: int = 2) -> None:
-    """The files that make an existing folder a group. Without `attributes`, a group of version 2 has no
-    file of them.
-    """
+    """The files that make an existing folder a group. Without `attributes`, version 2 has no file of them."""
     if zarr_format == 3:
         write_atomic(folder / NODE, dumped({"attributes": {}, "node_type": "group", "zarr_format": 3}))
     if attributes is not None:

@@ -328,11 +328,7 @@ class _Marks:
         return episodes.offsets, [*flags, *ids, *steps], [_listed(words)] if words else []
 
     def terminations(self, offsets: IntArray) -> tuple[BoolArray, list[str]]:
-        """Return whether each step terminated its episode, and the arrays that say so.
-
-        Without an array of terminations, `dones` say it. If each truncation is also a done, they are ends of either
-        kind, as in Gym before 0.26, and each done without a truncation terminated.
-        """
+        """Whether each step terminated its episode, and the arrays that say so; `dones` without them."""
         if (marked := self.either("termination")) is not None:
             return marked, self._names("termination")
         for name in self._names("mask"):
@@ -389,11 +385,7 @@ class _Marks:
 
 
 def may_mark(name: str, array: MarkArray, offsets: IntArray) -> str:
-    """Return why an array with a number for each step may mark ends within the episodes; empty if it does not.
-
-    It may if it is 0 and 1 (its name says so, or the ones are apart from each other and the first or last row has one),
-    or if it rises and stays the same for some rows, as the id of an episode does.
-    """
+    """Why an array may mark ends: 0 and 1 by its name or apart, or it rises as an id does; empty if not."""
     head = array.head()
     if array.shape[0] < 2 or not (_is_binary(head) or _rises(head)):
         return ""

@@ -427,11 +427,7 @@ def available() -> dict[str, Format]:
 
 
 def _formats_for(path: Path) -> Iterator[Format]:
-    """Yield every format in the order in which they are asked: those that a file can have by its first bytes, then
-    the other folders of `penstock.formats`, then formats of other distributions, then `GENERAL`.
-
-    The package of each is imported when it is asked for.
-    """
+    """Yield formats, imported when asked: by the first bytes, other folders, other distributions, then `GENERAL`."""
     asked: set[str] = set()
     known_layouts = {"mapping"} if path.suffix == ".npz" else set[str]()  # `demos` goes by the names of arrays alone
     likely = likely_formats(path) or known_layouts
@@ -527,8 +523,7 @@ def recognise(location: str | os.PathLike[str], *, advise: bool = False) -> tupl
 
 
 def _without_data(path: Path) -> str | None:
-    """What a path is that has no data to look at, None for others. Reading it could wait for ever: files of the kernel,
-    which say that they are empty, wait for events, and pipes for who writes."""
+    """What a path without data is. Reading such a file of the kernel, or a pipe, could wait for ever."""
     status = os.stat(path)
     if stat.S_ISREG(status.st_mode):
         return None if status.st_size else "an empty file"

@@ -36,8 +36,7 @@ TARGET = Target(
 
 
 class ColumnsFormat(Format):
-    """A folder with one append-only file of raw values a column, and a table of episodes. See
-    docs/formats/columns.md."""
+    """A folder with one append-only file a column, and a table of episodes. See docs/formats/columns.md."""
 
     name: ClassVar[str] = "columns"
     description: ClassVar[str] = "a file of raw values a column; safe to append to by several, and to read meanwhile"
@@ -140,10 +139,7 @@ def _table(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def torn_tails(path: Path) -> Iterator[Repair]:
-    """Yield a repair for each file of the store that ends in bytes of no episode.
-
-    Entries of the table that are damaged as a whole stay: their episodes may be complete.
-    """
+    """Yield a repair for each file that ends in bytes of no episode. Damaged entries stay."""
     try:
         snapshot = Snapshot.open(path)
     except FormatError:

@@ -158,8 +158,7 @@ def check_column(column: str, field: Field) -> None:
 
 @dataclass(frozen=True)
 class Packing:
-    """Blocks of `steps` steps of one episode are deflated together, each column of `levels` with its zlib
-    level 0..9."""
+    """Blocks of `steps` steps of one episode are deflated together, with a zlib level for each column of `levels`."""
 
     steps: int
     levels: Mapping[str, int]

@@ -48,8 +48,7 @@ Column = FixedColumnReader | RaggedColumnReader | PackedColumn
 
 
 class Maps:
-    """Shared parts of the snapshots of one source: memory maps by file, renewed when more of a file is in use, and the
-    blocks that were decoded last."""
+    """Memory maps by file, renewed when more of a file is in use, and decoded blocks, for all snapshots of a source."""
 
     def __init__(self) -> None:
         self._held: dict[Path, ByteArray] = {}

@@ -164,10 +164,7 @@ class EpisodeTail:
         self._last = self._entries(episodes - 1, episodes).tobytes() if episodes else b""
 
     def read(self, end: int | None = None) -> Iterator[Episode]:
-        """Yield the episodes after the first `done`. `done` counts each one when the next one is asked for.
-
-        So an episode that the reader refuses with an error comes again, and numbers stay right.
-        """
+        """Yield episodes after the first `done`, which counts one when the next is asked for: a refused one comes back."""
         known = min(self.done, 1)
         entries = self._entries(self.done - known, end)
         if known and entries[:1].tobytes() != self._last:

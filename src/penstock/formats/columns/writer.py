@@ -49,8 +49,7 @@ _OFFSET = struct.Struct("<q")
 
 
 class Segment:
-    """The one writer of a segment. `write` puts an episode behind the last one and gives the entry that makes it exist;
-    `restore` says what does exist, after opening and after anything went wrong."""
+    """The one writer of a segment: `write` gives the entry that makes an episode exist, `restore` what exists."""
 
     def __init__(self, layout: StoreLayout, number: int, locked: int) -> None:
         self.number = number
@@ -450,8 +449,7 @@ def create_store(
     block_steps: int = STEPS,
     unfinished: UnfinishedWork | None = None,
 ) -> None:
-    """Create an empty store as `ColumnsWriter.create` does, which appears only when complete, with the mark of the work
-    that writes it, if that is given."""
+    """Create an empty store, which appears only when complete, perhaps with the mark of the work that writes it."""
     with atomic_path(path, durable="folder") as folder:
         folder.mkdir()
         if unfinished is not None:

@@ -129,8 +129,7 @@ class _D4rlFile:
         self.offsets = self._ends.offsets
 
     def _without_metadata(self) -> dict[str, Dataset]:
-        """Datasets besides observations, actions and rewards. Single values, and what is below `metadata/`, are put
-        into the metadata instead, or left out if they are large."""
+        """Datasets besides observations, actions and rewards. Small single values and `metadata/` become metadata."""
         others: dict[str, Dataset] = {}
         for name, dataset in self.datasets.items():
             if name in ("observations", "actions", "rewards", "next_observations"):

@@ -116,9 +116,7 @@ class Frames:
 
 
 def stack_index(lengths: Sequence[int], k: int, *, repeat: bool) -> IntArray:
-    """`[rows, k]` the last `k` frames at every row, oldest first; before the first frame of an episode it is the first
-    again (`repeat`), or none (-1).
-    """
+    """`[rows, k]` the last `k` frames at every row, oldest first; before the first one it is repeated, or -1."""
     first = np.repeat(offsets_of(lengths)[:-1], lengths)[:, None]
     index = np.arange(len(first))[:, None] + np.arange(1 - k, 1)
     return np.maximum(index, first) if repeat else np.where(index < first, -1, index)

@@ -53,9 +53,7 @@ class Segments(NamedTuple):
 
 
 def datasets_below(group: Group, needed: Collection[str]) -> tuple[dict[str, Dataset], dict[str, LeftOut]]:
-    """Datasets below a group by their paths in it, and unreadable ones: of unknown types, links to nowhere or
-    to other files.
-    """
+    """Datasets below a group by their paths in it, and those that cannot be read."""
     prefix = f"{group.name.rstrip('/')}/"
     unreadable: dict[str, LeftOut] = {}
 
@@ -165,8 +163,7 @@ def _band(dataset: Dataset) -> int:
 
 
 def _stored(dataset: Dataset) -> tuple[int, IntArray | None]:
-    """Rows of a block and the byte at which each block of whole rows begins, uncompressed; None if there are none
-    such."""
+    """Rows of a block, and where each block of whole, uncompressed rows begins; None without such blocks."""
     rows = dataset.shape[0]
     if rows == 0:
         return 1, np.zeros(0, np.int64)

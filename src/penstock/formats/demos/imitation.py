@@ -268,9 +268,7 @@ def _unjsonpickled(value: Any) -> Any:
 
 
 def opening(head: bytes, count: int) -> list[Any]:
-    """The first `count` values and opcodes of a pickle: text as it is, other opcodes by their names; opcodes that add
-    nothing are passed over. Nothing is executed.
-    """
+    """The first `count` values and opcodes of a pickle, without those that add nothing. Nothing is executed."""
     opened: list[Any] = []
     if not head.startswith(b"\x80"):  # older protocols are text, and pickletools warns of other text that it tries
         return opened

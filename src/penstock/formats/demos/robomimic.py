@@ -164,9 +164,7 @@ def _mask_findings(masks: Mapping[str, list[str]], demos: Collection[str]) -> It
 
 
 def _splits_beside(key: str, masks: Collection[str]) -> list[str]:
-    """The validation and test splits that go with a split for training, as `20_percent_valid` with
-    `20_percent_train`.
-    """
+    """The splits that go with a split for training, as `20_percent_valid` with `20_percent_train`."""
     prefix, split = key[: len(key) - len(key.rpartition("_")[2])], key.rpartition("_")[2]
     later = SPLITS[SPLITS.index(split) + 1 :] if split in SPLITS else ()
     return [prefix + other for other in later if prefix + other in masks]

@@ -55,11 +55,7 @@ def source_of(
     frame_stack: int | None = None,
     left_out: Sequence[LeftOut] = (),
 ) -> FrameSource:
-    """Trajectories as a source with Minari's columns. The space of observations that are images is known.
-
-    `frames`, by path below `observations`, are observations that no trajectory has. Rewards and infos are columns if
-    every trajectory has them. Memory: large observations stay where they are, everything else is copied once.
-    """
+    """Trajectories as a source with Minari's columns; rewards and infos if every trajectory has them."""
     if not tracks:
         raise FormatError("expected at least one trajectory, got none", path=path)
     lengths = [track.steps for track in tracks]
@@ -211,9 +207,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def observations(value: Any, *, path: object, where: str) -> dict[str, list[AnyArray]]:
-    """Runs of rows by path below the column: of an array `[n, ...]`, of a list of arrays, or of a list of dicts of
-    them. Nothing is copied.
-    """
+    """Runs of rows by path below the column, of an array, or a list of arrays or of dicts. Nothing is copied."""
     if is_array(value) and value.dtype.kind in NUMBERS and value.ndim:
         return {"": [value]}
     rows = _listed(value)

@@ -64,10 +64,7 @@ class DataFiles:
     def together(
         self, blocks: IntArray, name: str, dtype: np.dtype[Any], decode: Callable[[Any], Array]
     ) -> dict[int, Array]:
-        """Read blocks of a column in one go: runs of at least `TOGETHER` that are not in the cache, which gets them.
-
-        A file may have a row group for each episode. To read one takes half a millisecond, however small it is.
-        """
+        """Read runs of `TOGETHER` blocks in one go: each takes half a millisecond, however small it is."""
         if len(blocks) < TOGETHER:
             return {}
         blocks = blocks[[self.cache.peek((block, name, dtype)) is None for block in blocks.tolist()]]

@@ -136,10 +136,7 @@ class VideoColumn(CountedRagged):
 
 
 def bounds(place: VideoPlace, tolerance: float, fps: float) -> tuple[float, float]:
-    """Return the seconds in its file from which on the frames of an episode are, and before which.
-
-    Both are a little earlier than stored, because times are rounded: by the tolerance, and at most by half a frame.
-    """
+    """The seconds in its file between which an episode's frames are, a little earlier, because times are rounded."""
     end = math.inf if place.end is None else place.end
     first, last = (time - min(tolerance + abs(time) * ROUNDING, 0.5 / fps) for time in (place.start, end))
     return first, last

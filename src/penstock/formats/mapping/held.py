@@ -188,8 +188,7 @@ def _matlab_value(value: Any) -> Any:
 
 
 def _matlab_rows(value: Any) -> Any:
-    """`[1, 1]` is a number and `[1, T]` a row of T numbers, which MATLAB writes for vectors; else the first axis has
-    the rows."""
+    """`[1, 1]` is a number, `[1, T]` a row of T numbers, as MATLAB writes vectors; else the first axis has the rows."""
     if value.shape == (1, 1):
         return value.reshape(())
     return value.reshape(-1) if value.ndim == 2 and 1 in value.shape else value

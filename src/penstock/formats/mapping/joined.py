@@ -266,8 +266,7 @@ def ring_order(written: int, rows: int, path: object) -> IntArray | None:
 
 
 def range_order(ranges: AnyArray, numbers: IntArray, path: object) -> tuple[IntArray, IntArray]:
-    """Return the rows of `[E, 2]` first and last numbers, and the length of each range. `numbers` has the
-    number of each row, in order."""
+    """Return the rows of `[E, 2]` first and last numbers, and the length of each range; rows have `numbers`."""
     if ranges.ndim != 2 or ranges.shape[1] != 2 or ranges.dtype.kind not in "iu":
         message = f"expected the first and the last row of each episode, got {ranges.dtype}{list(ranges.shape)}"
         raise FormatError(message, path=path)

@@ -34,8 +34,7 @@ _GROUP = re.compile(r"\{(\w+)\}|\{\*\*(\w+)\}/|(\*\*/)|(\*)|(\?)")
 
 
 class Pattern:
-    """Text with `{name}`, `*`, `**/` and `?`. A name matches text without `/`; `**/` and `{**name}/` any folders, or
-    none."""
+    """Text with `{name}`, `*`, `**/` and `?`. Names match text without `/`; `**/` and `{**name}/` any folders."""
 
     def __init__(self, text: str) -> None:
         self.text = text

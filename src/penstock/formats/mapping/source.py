@@ -28,8 +28,7 @@ CACHE_BYTES = 256 << 20
 
 
 class FilesSource(StateSource[MappingState]):
-    """Files of any kind as episodes. Opening reads the headers of all files, and text files whole; or the index that an
-    earlier opening kept in the user's cache."""
+    """Files of any kind as episodes, from their headers, text files whole, or the index of an earlier opening."""
 
     def __init__(
         self, path: Path, mapping: EpisodeMapping, *, cache_bytes: int = CACHE_BYTES, cache: Where = "user"

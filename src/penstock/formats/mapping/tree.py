@@ -238,10 +238,7 @@ def _whole_fields(tree: FileTree) -> dict[str, Field]:
 
 
 def flattened(value: Any, name: str) -> FileContent:
-    """Return the arrays and the single values among nested dicts and lists.
-
-    Lists of dicts are columns, one row for each dict. Lists of numbers, of arrays and of text are arrays.
-    """
+    """Return the arrays and single values among nested dicts and lists; a list of dicts is columns."""
     arrays: dict[str, Held] = {}
     values: dict[str, Any] = {}
     left_out: list[LeftOut] = []
@@ -289,10 +286,7 @@ def _records(value: Any) -> list[Mapping[Any, Any]] | None:
 
 
 def held_of(value: Any) -> Held | None:
-    """Return a list or array as rows of numbers or text; None where it is neither.
-
-    Lists of rows that vary in length are ragged. None among rows of one shape is NaN.
-    """
+    """Return a list or array as rows of numbers or text, perhaps ragged; None where it is neither."""
     if is_array(value):
         if value.dtype.kind in NUMBERS and value.ndim:
             return Held.numbers(value)

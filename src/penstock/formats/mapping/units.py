@@ -22,10 +22,7 @@ LEFT_BEHIND = (".", "._", "Thumbs.db", "desktop.ini", ".DS_Store")
 
 @dataclass(frozen=True)
 class Unit:
-    """Files that belong together: one file with an episode or some, and files of other columns with its names.
-
-    `files` has the files of each pattern; the empty pattern is the file itself. `group` is the group in the file.
-    """
+    """One file or its part `group`, and files of other columns with its names, by pattern; its own is empty."""
 
     texts: Mapping[str, str]
     files: Mapping[str, tuple[Path, ...]]

@@ -320,8 +320,7 @@ class ArrowSource(StateSource[_FolderState]):
     def _index(
         self,
     ) -> tuple[IntArray, tuple[Path, ...], IntArray, IntArray, list[Any], list[list[Any]], list[LeftOut]]:
-        """Episodes, their files, rows and schemas, and episodes that were left out; from the cache if nothing
-        changed."""
+        """Episodes, their files, rows and schemas, and those that were left out; from the cache if nothing changed."""
         numbers, parts, states, inodes, left_out = self._listed()
         place, key = index_cache.place(self.folder, self._cache), json.dumps([str(self.folder), states, inodes])
         cached = None if place is None or self._cache == "refresh" else index_cache.load(place, key)

@@ -94,10 +94,7 @@ class HDF5Index:
 def build(
     files: dict[str, File], folder: Path, main: str, spaces: dict[str, Space | None], last: int | None = None
 ) -> HDF5Index:
-    """Index the episodes of the main file and of the files its external links lead to; only the `last` ones if given.
-
-    `files` holds the main file under its name, and is filled with the others. Cost: about 40 us a dataset.
-    """
+    """Index the main file, which `files` has, and those that its links lead to; only the `last` episodes if given."""
     builder = _Builder(spaces, sum(len(file.buffer) for file in files.values()))
     root = files[main].root
     groups = sorted((int(m[1]), name) for name in root.links if (m := EPISODE.fullmatch(name)))

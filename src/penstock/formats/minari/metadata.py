@@ -67,10 +67,7 @@ def dumps(data: Any) -> str:
 
 
 def strict_dumps(data: Any) -> str:
-    """What `dumps` gives, as every JSON parser reads it: JSON has no `Infinity` and no `NaN`.
-
-    An infinite float is 1e999 or -1e999, which is JSON and which parsers read as infinite; NaN is null.
-    """
+    """JSON that every parser reads: an infinite float is 1e999, which is read as infinite, and NaN is null."""
     text = dumps(data)
     if not any(word in text for word in ("Infinity", "NaN")):  # also where they stand in text
         return text

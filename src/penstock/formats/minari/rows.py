@@ -232,8 +232,7 @@ class RaggedRows(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class VlenRows:
-    """Variable-length elements of a part: the header of a dataset is parsed for each piece that is read. Of rows that
-    are lists, the lists of the part's `item`."""
+    """Variable-length elements of a part, or its `item` of rows of lists; each read parses the dataset's header."""
 
     part: ColumnRuns
     files: Sequence[File]

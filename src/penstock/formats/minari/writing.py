@@ -149,8 +149,7 @@ def bytes_of(episode: Episode) -> int:
 
 
 def batches(episodes: Iterable[Episode], clock: Callable[[], float] = time.monotonic) -> Iterator[list[Episode]]:
-    """Episodes in lists that one commit saves: a list ends with `BATCH` bytes, with `EPISODES`, or when it is
-    `SECONDS` old as an episode comes. `clock` tells seconds. Memory: one list."""
+    """Episodes in lists that one commit saves: `BATCH` bytes, `EPISODES`, or `SECONDS` old as an episode comes."""
     waiting: list[Episode] = []
     size, begin = 0, 0.0
     for episode in episodes:

@@ -408,8 +408,7 @@ def _last_step(readers: Mapping[str, FeatureColumn], records: RLDSRecords) -> tu
 def _says(
     record: int, records: RLDSRecords, known: Mapping[str, FeatureColumn], actions: Sequence[FeatureColumn]
 ) -> tuple[Literal["step", "moved", "still"], bool]:
-    """Return whether the last step of a record is one of all; of others, whether the agent moved before, and whether
-    each step before had a reward."""
+    """Whether a record's last step is one of all; else whether the agent moved before, and each step had a reward."""
     used = [*actions, *known.values()]
     moved, rewarded = False, True
     with records.reading(np.array([record]), [key for reader in used for key in reader.keys], verify=False):

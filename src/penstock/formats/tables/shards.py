@@ -52,10 +52,7 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def kind_by(head: bytes, suffix: str) -> Kind | None:
-    """Return the kind of table in a file, or None for another file.
-
-    An Arrow stream and JSON lines have no magic number: the suffix of the file must agree with the content.
-    """
+    """Return the kind of table in a file, or None. Streams and JSON lines have no magic: the suffix must agree."""
     if head[:4] == b"PAR1":
         return "parquet"
     if head[:6] == b"ARROW1":
@@ -89,10 +86,7 @@ def unused_beside(path: Path | Sequence[Path], files: Sequence[Path]) -> list[Le
 
 
 def files_at(path: Path | Sequence[Path]) -> Sequence[Path]:
-    """Return the file itself, the given files, or the shards of a folder in natural order of their names.
-
-    A saved Hugging Face dataset lists its shards, and may have other Arrow files as caches.
-    """
+    """Return the file, the given files, or the shards of a folder, which a saved Hugging Face dataset lists."""
     if not isinstance(path, Path):
         return list(path)
     if not path.is_dir():

@@ -213,9 +213,7 @@ def _cut(shard: Path) -> Repair | None:
 
 
 def _packed_again(shard: Path, kind: Literal["gzip", "zstd"]) -> Repair | None:
-    """Unpack a compressed archive as far as it goes, and compress it again: the end of a stream cannot be mended alone.
-
-    Memory: the compressed archive."""
+    """Unpack an archive as far as it goes and compress it again: the end of a stream cannot be mended alone."""
     try:
         if walk(plain(shard, None), shard, torn="drop").torn is None:
             return None

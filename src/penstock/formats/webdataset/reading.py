@@ -138,8 +138,7 @@ class Archives:
             yield self.buffers[int(shard)][begin : begin + size].tobytes()
 
     def integers(self, extension: str, align: Align) -> Places | None:
-        """The column of members that are one Python integer each, as pickles of protocol 4 write those below 2^31; None
-        if there is another among them. They need not be decoded one by one."""
+        """The column of members that are one integer below 2^31 each, in pickles of protocol 4; None for others."""
         x = self.samples.extensions.index(extension)
         out, left = np.zeros(len(self.samples), np.int64), np.arange(len(self.samples))
         for template in _INTEGERS:
@@ -221,11 +220,7 @@ class Archives:
 
 
 def columns_of(values: Sequence[Any], align: Align, ragged: Align) -> tuple[dict[str, Places], dict[str, list[Any]]]:
-    """The columns of decoded values, by path below them, and what cannot be one: values by path, None where missing.
-
-    Dicts have a column for every key that all of them have with values that fit together; other values have one with
-    the path "".
-    """
+    """The columns of decoded values, by path below them, and what cannot be one: values by path, None where missing."""
     rows = [dict(leaves(value)) for value in values]
     names = dict.fromkeys(name for row in rows for name in row)
     columns: dict[str, Places] = {}

@@ -69,8 +69,7 @@ def read(archives: Archives) -> Content:
 
 
 def _written_spec(meta: dict[str, Any], archives: Archives) -> dict[str, Field] | None:
-    """The columns that our own writer was given, taken out of the metadata; None if it was another. Spaces that the
-    layout has no place for come from there as well."""
+    """The columns that our own writer was given, taken out of the metadata; None if it was another."""
     stated = meta.pop(SPEC, None)
     if stated is None:
         return None

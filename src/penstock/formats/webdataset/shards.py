@@ -153,8 +153,7 @@ def unused_beside(files: Path | Sequence[Path]) -> list[LeftOut]:
 
 
 def has_shards(path: Path) -> bool:
-    """Whether there is an archive of samples at `path`, or in the folder there; never raises. Cost: a read of the
-    first headers of an archive, and of others where these do not tell."""
+    """Whether there is an archive of samples at `path`, or in the folder there; never raises."""
     try:
         if path.is_dir():
             with os.scandir(path) as entries:

@@ -63,9 +63,7 @@ class OpenedArchives(SourceState):
 
     @classmethod
     def of(cls, content: Content, archives: Archives, key: str, beside: Sequence[LeftOut] = ()) -> OpenedArchives:
-        """Build the readers. `key` is a digest of the archives' names, sizes and times, and of the options. `beside`
-        are other files of the folder.
-        """
+        """Build the readers; `key` is a digest of the archives and options, `beside` are other files of the folder."""
         columns = {path: places.on(archives.buffers) for path, places in content.columns.items()}
         return cls(
             spec=content.spec,
@@ -206,11 +204,7 @@ class ShardSource(StateSource[OpenedArchives]):
         return self.state.content.samples
 
     def sample(self, i: int) -> dict[str, Any]:
-        """Stored sample `i` as it is, `__key__` and a value an extension, decoded as data; text and bytes stay bytes.
-
-        Arrays are read-only. Cost: what decoding it costs, but some microseconds a member that differs in nothing but
-        an array's values from one before it.
-        """
+        """Stored sample `i` as it is, `__key__` and a value an extension, decoded as data, but for text and bytes."""
         return self.state.stored.sample(i)
 
     @override
@@ -317,10 +311,7 @@ def is_none(members: Members) -> bool:
 def leftovers(
     paths: Sequence[Path], buffers: Sequence[ByteArray], members: Sequence[Members], *, appended: bool
 ) -> tuple[list[LeftOut], Mapping[str, int]]:
-    """The entries of files and bytes; and by name of a file, the byte at which an append begins that was not finished.
-
-    `appended` says whether our writer may have appended to the archives.
-    """
+    """The entries of files and bytes; and by file, the byte at which an unfinished append begins."""
     left_out: list[LeftOut] = []
     torn_tails: dict[str, int] = {}
     for shard, listed in enumerate(members):
@@ -398,8 +389,7 @@ class ArchiveSamples:
 
 
 class _Values:
-    """How the members of one extension become values. Knowledge of earlier members saves work, and is only a hint: a
-    thread that misses it decodes."""
+    """How the members of one extension become values. Knowledge of earlier ones is only a hint."""
 
     def __init__(self, extension: str, decode: Decode | None) -> None:
         self.extension, self._decode = extension, decode

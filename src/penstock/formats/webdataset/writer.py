@@ -212,9 +212,7 @@ class NpyShardWriter(ShardWriter):
 
 
 def packing(path: Path, compression: Compression) -> tuple[bool, Compression]:
-    """Whether one archive is written rather than a folder, and how what is written is compressed, which the name of one
-    archive says.
-    """
+    """Whether one archive is written rather than a folder, and how it is compressed, by the name."""
     if path.is_dir() or not path.name.endswith(SUFFIXES):
         check_packer(compression)
         return False, compression
@@ -258,10 +256,7 @@ def lock_path(path: Path) -> Path:
 
 
 def join_shards(parts: Sequence[Path], out: Path) -> None:
-    """Move the archives of several folders into one folder, and number them again. A second call continues after a
-    kill: first all archives move under hidden names that sort by part, then they get their numbers in that order. A
-    name that is final is never used again.
-    """
+    """Move the archives of folders into one: first under hidden names that sort by part, so a second call continues."""
     out.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(parts):
         for archive in _archives(part, _FIRST):
