@@ -28,7 +28,7 @@ class GzipError(FormatError):
 
 
 def gunzip(data: bytes, limit: int) -> bytes:
-    """The unpacked bytes of all members of `data`, checksums compared. Other bytes behind are passed over, as in gzip."""
+    """The unpacked bytes of all members of `data`, checksums compared. Other bytes are passed over, as in gzip."""
     if single(data) and (unpacked := one_member(data, limit)) is not None:
         return unpacked
     return _by_members(data, limit)[0]

@@ -164,7 +164,7 @@ class EpisodeTail:
         self._last = self._entries(episodes - 1, episodes).tobytes() if episodes else b""
 
     def read(self, end: int | None = None) -> Iterator[Episode]:
-        """Yield episodes after the first `done`, which counts one when the next is asked for: a refused one comes back."""
+        """Episodes after the first `done`, which counts one when the next is asked for: a refused one comes again."""
         known = min(self.done, 1)
         entries = self._entries(self.done - known, end)
         if known and entries[:1].tobytes() != self._last:

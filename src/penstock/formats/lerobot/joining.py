@@ -2,7 +2,7 @@
 
 A Parquet file has its footer at its end, so a file that is still growing cannot be read, and a killed recording would
 lose it. Each saved episode is therefore a small Parquet file in the folder `.penstock`, complete when it appears, next
-to a video file of each camera, which is there before. LeRobot ignores the folder; penstock reads its episodes.
+to a video file of each camera, which is made before. LeRobot ignores the folder; penstock reads its episodes.
 
 A dataset that was written in parts is joined too. Four things depend on the other parts: numbers of chunks and files;
 numbers of tasks, where a part with other numbers gets a new column `task_index`; video files, which are joined by
@@ -68,7 +68,7 @@ class FileNumber(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PendingEpisode:
-    """An episode in a file of its own."""
+    """An episode in its own file."""
 
     entry: EpisodeEntry
     statistics: Mapping[str, Mapping[str, Any]]
@@ -272,7 +272,7 @@ class _VideoFile:
 
 
 class _JoinedDataset:
-    """The dataset that parts are moved to, one after the other."""
+    """The dataset that parts are moved to in order."""
 
     def __init__(self, root: Path, infos: Sequence[Info]) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""Which rows are steps: those that a mapping chooses in a file, or columns joined by its clock; and their account."""
+"""Which rows are steps: rows that a mapping chooses in a file, or columns joined by its clock; and their account."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ClockCounts:
     empty: int = 0
 
     def sentence(self, id: str | None) -> str:
-        """Where episodes end, beside the ends of files."""
+        """Where episodes end besides the ends of files."""
         clock = self.clock
         parts = [] if id is None else [f"end where `{id}` changes"]
         if clock.starts is not None:
@@ -131,7 +131,7 @@ class UnitJoin:
         return JoinedUnit(columns, steps[keep], EpisodeEnds(offsets, none, none, sentence, used, ()))
 
     def _times_of(self, column: str, rule: ColumnRule, rows: UnitRows) -> SortedTimes:
-        """The times of the rows of a column, by its own rule, that of the clock, or what the file itself says."""
+        """The times of the rows of a column, by its own rule, the rule of the clock, or what the file itself says."""
         stated = rule.times or self._clock.times
         times = self._leaves.times_of(column, rule.files, rows.names[0], stated)
         key = (rule.files, times)

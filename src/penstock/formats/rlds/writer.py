@@ -314,7 +314,7 @@ def _varints(values: IntArray) -> bytes:
 
 
 def _padded(rows: Array, count: int) -> Array:
-    """Return rows with a last row of zeros, or none, so that there are `count`."""
+    """Return rows with a last row of zeros, or none, to make `count`."""
     if len(rows) == count:
         return rows
     if isinstance(rows, Ragged):
