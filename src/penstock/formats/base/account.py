@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
@@ -147,6 +147,17 @@ def unused_files(names: Iterable[str], expected: str, hidden: tuple[str, ...] = 
     return [
         LeftOut("file", name, _file_reason(name, hidden), f"expected {expected}, got {name}") for name in sorted(names)
     ]
+
+
+def unused_beside(
+    path: Path | Sequence[Path], is_used: Callable[[str], bool], expected: str, hidden: tuple[str, ...] = (".",)
+) -> list[LeftOut]:
+    """Return the entries of what a folder has besides its dataset, folders with a slash; none of single files."""
+    if not isinstance(path, Path) or not path.is_dir():
+        return []
+    with os.scandir(path) as entries:
+        names = [f"{entry.name}{'/' * entry.is_dir()}" for entry in entries if not is_used(entry.name)]
+    return unused_files(names, expected, hidden)
 
 
 def _file_reason(name: str, hidden: tuple[str, ...]) -> str:

@@ -29,7 +29,7 @@ from penstock.errors import FormatError
 from penstock.files.listing import list_files, spread
 from penstock.files.mapping import check_mapped, map_file
 from penstock.files.remote import Wanted, open_file, read_bytes, read_in_order, remote_file
-from penstock.formats.base.account import LeftOut, unused_files
+from penstock.formats.base.account import LeftOut, unused_beside
 from penstock.formats.base.signatures import is_narrower_table
 
 Kind = Literal["parquet", "arrow", "arrow stream", "json lines"]
@@ -75,14 +75,11 @@ def instead_of_table(path: Path) -> str:
     return f"expected a file of a Parquet, Arrow or JSON-lines table, got {other}"
 
 
-def unused_beside(path: Path | Sequence[Path], files: Sequence[Path]) -> list[LeftOut]:
+def unused_in(path: Path | Sequence[Path], files: Sequence[Path]) -> list[LeftOut]:
     """Return everything in a folder that is not a file of its table, nor describes the table."""
-    if not isinstance(path, Path) or not path.is_dir():
-        return []
     used = {*(file.name for file in files), STATE, INFO}
-    with os.scandir(path) as entries:
-        names = [f"{entry.name}{'/' * entry.is_dir()}" for entry in entries if entry.name not in used]
-    return unused_files(names, f"files of the table, which end with {', '.join(SUFFIXES)}", hidden=_HIDDEN)
+    expected = f"files of the table, which end with {', '.join(SUFFIXES)}"
+    return unused_beside(path, used.__contains__, expected, _HIDDEN)
 
 
 def files_at(path: Path | Sequence[Path]) -> Sequence[Path]:

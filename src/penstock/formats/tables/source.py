@@ -43,7 +43,7 @@ from penstock.formats.tables.shards import (
     open_shard,
     open_shards,
     read_object,
-    unused_beside,
+    unused_in,
 )
 
 FOOTER_BYTES = 64 << 20  # footers of Parquet files that stay in memory
@@ -265,7 +265,7 @@ class TableSource(StateSource[_TableState]):
             number=table.number,
             rows=BlockRows.whole(offsets_of(table.rows)),
             episodes=runs.values,
-            account=replace(account, left_out=(*table.left_out, *unused_beside(given, files), *account.left_out)),
+            account=replace(account, left_out=(*table.left_out, *unused_in(given, files), *account.left_out)),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

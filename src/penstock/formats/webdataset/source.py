@@ -46,7 +46,7 @@ from penstock.formats.webdataset.content import (
 )
 from penstock.formats.webdataset.decoders import Decode, How, MemberBytes, Trust, decoder, is_pickle, kind_of
 from penstock.formats.webdataset.reading import LIKE, TEMPLATES, Archives, Missing, Options
-from penstock.formats.webdataset.shards import COPIED_BYTES, plain, shards_of, unused_beside
+from penstock.formats.webdataset.shards import COPIED_BYTES, plain, shards_of, unused_in
 from penstock.locations.location import Location
 
 WORTH = 2048  # members from which keeping an index is worth a file
@@ -143,7 +143,7 @@ class ShardSource(StateSource[OpenedArchives]):
 
     def _on(self, content: Content, buffers: Sequence[ByteArray]) -> OpenedArchives:
         archives = Archives(self._shards, buffers, content.samples, self._options)
-        return OpenedArchives.of(content, archives, self._key, unused_beside(self._files))
+        return OpenedArchives.of(content, archives, self._key, unused_in(self._files))
 
     def keep_index(self) -> bool:
         """Write the index, unless the cache has it; return whether it was written since these archives were opened."""
