@@ -459,3 +459,12 @@ def _limited(ended: BoolArray, limit: int) -> BoolArray:
 def _listed(words: Sequence[str]) -> str:
     """Words with commas, and `or` before the last."""
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+# Of the groups of a column, the first of which a file has a name counts.
+COLUMN_NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "observations": (("observations", "observation", "obs"), ("states", "state")),
+    "next_observations": (("next_observations", "next_observation", "next_obs", "obs2"), ("next_states", "next_state")),
+    "actions": (("actions", "action", "acts", "act", "acs"),),
+    "rewards": (("rewards", "reward", "rews", "rew"),),
+}

@@ -14,8 +14,15 @@ from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
 from penstock.formats.base.account import Account, LeftOut, unused_files
-from penstock.formats.base.column_names import COLUMN_NAMES
-from penstock.formats.base.ends import EpisodeEnds, MarkArray, Meaning, check_meanings, find_ends, meaning_of
+from penstock.formats.base.ends import (
+    COLUMN_NAMES,
+    EpisodeEnds,
+    MarkArray,
+    Meaning,
+    check_meanings,
+    find_ends,
+    meaning_of,
+)
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
 from penstock.formats.demos.source import DemoColumn, DemoSource, Kind, continues, follows, held, nameable

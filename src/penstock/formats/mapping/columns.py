@@ -13,7 +13,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, suggestion
-from penstock.formats.base.column_names import COLUMN_NAMES
+from penstock.formats.base.ends import COLUMN_NAMES
 from penstock.formats.base.pieces import BlockRows
 from penstock.formats.mapping.clocks import RowsOfSteps, TimesRule
 from penstock.formats.mapping.rules import ColumnRule, Pattern
