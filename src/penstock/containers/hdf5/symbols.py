@@ -108,10 +108,7 @@ class Names:
 
 @dataclass(slots=True)
 class GroupNode:
-    """A node: the largest key of each child (B-tree) or each key (leaf) and what belongs to it.
-
-    Items are raw entries in a leaf; nodes, or addresses of those not looked at yet, in a B-tree node.
-    """
+    """A node: the largest key of each child and it (B-tree), or its address, or each key and its entry (leaf)."""
 
     level: int
     left: int  # heap offset of the key just below this node

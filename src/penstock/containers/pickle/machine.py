@@ -45,10 +45,7 @@ SLACK = 1 << 22  # bytes that may be copied beyond a multiple of the pickle
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Symbol:
-    """A name that a pickle may use: never a value, only a recipe of ours.
-
-    `call`, what REDUCE does; `new`, what NEWOBJ does; `finish`, what BUILD does to what these left pending.
-    """
+    """A name that a pickle may use, as a recipe of ours: `call` for REDUCE, `new` for NEWOBJ, `finish` for BUILD."""
 
     module: str
     name: str

@@ -135,8 +135,7 @@ def safe_name(name: bytes, path: object, position: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Place of one member of the pattern: its header and payload, as distances from the pattern's beginning, the
-    blocks of the payload, and whether a PAX header of one block with nothing but a time comes before it."""
+    """One member of the pattern, by distances from its beginning; perhaps a PAX header with a time comes before it."""
 
     header: int
     blocks: int

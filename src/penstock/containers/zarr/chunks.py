@@ -28,10 +28,7 @@ _FEW_BLOCKS = 2  # that cut rows are decoded as one piece
 
 
 class Chunk(ABC):
-    """`piece_rows` rows, perhaps fewer in the last piece, are decoded together. `decoded` says that nothing is to do.
-
-    `nbytes` is what keeping the chunk costs in memory.
-    """
+    """`piece_rows` rows, perhaps fewer in the last piece, are decoded together; `nbytes` is what keeping it costs."""
 
     piece_rows: int
     nbytes: int

@@ -36,8 +36,7 @@ _MOST_GAIN = 1100  # deflate makes at most 1032 bytes out of one
 
 @dataclass(frozen=True, eq=False)
 class EpisodeRuns:
-    """Runs of adjacent episodes in segments. Run `r` of R: `episodes[r]` episodes with `steps[r]` steps in segment
-    `segments[which[r]]`, the first being its episode `index[r]`, from its step row `start[r]` on."""
+    """Runs of adjacent episodes; run `r` is in segment `segments[which[r]]`, from its episode `index[r]` on."""
 
     segments: tuple[int, ...]
     which: IntArray

@@ -83,12 +83,7 @@ def _read(column: DemoColumn, start: int, stop: int) -> ByteArray:
 
 
 class DemoSource(StateSource[SourceState]):
-    """Demonstrations in one file: columns by path, cut into episodes by `offsets`.
-
-    `state` is what tells this reading of the file from another, `entries` gives the metadata of an episode (None: there
-    is none), `reopen` opens the same again in another process, `account` names what is no column (None: nothing). Cost
-    of a read: one gather a column.
-    """
+    """Demonstrations in one file: columns by path, cut into episodes by `offsets`; `state` tells readings apart."""
 
     def __init__(
         self,

@@ -102,14 +102,7 @@ class TimesRule:
 
 @dataclass(frozen=True)
 class Clock:
-    """How columns with different times become rows of steps.
-
-    `reference`: the column whose rows are the steps, or a number of steps a second over the time that all columns have.
-    `rule`: which row a step takes, if a column does not say. `within`: how many seconds the row may be away. `outside`:
-    what becomes of a step without a row: it is left out (`drop`), it has zeros, and the column `valid/<name>` says so
-    (`mask`), or it is an error. `times`: the times of columns that do not say. `gap`: seconds without a step that end
-    an episode. `starts`, `stops`: arrays with times at which episodes start and stop.
-    """
+    """How columns with different times become rows of steps. docs/howto/own_data.md describes the entries."""
 
     reference: str | float
     within: float

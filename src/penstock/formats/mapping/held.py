@@ -29,8 +29,7 @@ MARK = b"\xef\xbb\xbf"  # of UTF-8
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How text is divided into cells: the separator (None: tab for `.tsv`, else a comma), whether the first row has the
-    names of the columns, rows before it, and the columns whose cells stay text."""
+    """How text is divided into cells. docs/howto/own_data.md describes the entries."""
 
     separator: str | None = None
     header: bool = True

@@ -67,8 +67,7 @@ class MappingState(SourceState):
 
 
 class _UnitFacts(NamedTuple):
-    """What one unit has: the rows of each column, its steps, where episodes end (None: it is one), its metadata, the
-    names of its arrays, and the times of its steps if the mapping has a clock."""
+    """What one unit has; `ends` None says that it is one episode, `times` are those of its steps, with a clock."""
 
     unit: Unit
     rows: Mapping[str, UnitRows]
@@ -85,8 +84,7 @@ class _UnitFacts(NamedTuple):
 
 
 class _Chosen(NamedTuple):
-    """The rows of a file that are steps (None: all, in order), where it says so also the lengths of the episodes, and
-    marks of ends."""
+    """The rows of a file that are steps (None: all), lengths of episodes where it says them, and marks of ends."""
 
     order: IntArray | None = None
     lengths: Sequence[int] | None = None

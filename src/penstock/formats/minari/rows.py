@@ -292,8 +292,7 @@ class BlankRows:
 
 @dataclass(frozen=True, eq=False)
 class JoinedRagged:
-    """A ragged column whose episodes are stored in different ways: `owner[r]` is the share of run `r`, whose rows
-    begin at `local[r]` in it. `first` `[E + 1]` are the column's rows at which episodes begin."""
+    """A ragged column whose run `r` is in share `owner[r]`, from row `local[r]` on; episodes begin at rows `first`."""
 
     first: IntArray
     shares: tuple[RaggedRows, ...]

@@ -347,8 +347,7 @@ _SAMPLE = 512  # bytes of a block, of which three an archive are looked at
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """A dataset in archives: `layout` that it was read by, spec, offsets of the episodes, the place of each column, and
-    the samples it was read from."""
+    """A dataset in archives, by the layout that it was read by, with the place of each column."""
 
     layout: str
     spec: Spec

@@ -62,10 +62,7 @@ _INTEGERS = tuple(
 
 @dataclass(frozen=True)
 class Options:
-    """`extensions` to read, or None for all; `how` members are decoded; `decoded_bytes`, how much memory values may
-    take that cannot stay in the archives; `salvage`, whether archives are read that were cut off; `join`, whether
-    episodes go on in the next archive where the stored next observation says so; `missing`, what happens to samples
-    without some member."""
+    """How archives are read; docs/formats/webdataset.md describes the options."""
 
     extensions: tuple[str, ...] | None = None
     how: How = field(default_factory=How)
