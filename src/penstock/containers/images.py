@@ -79,7 +79,6 @@ def decode(blob: bytes, mode: str | None = None, *, most_pixels: int = MOST_PIXE
 
 
 def decode_into(blob: bytes, out: AnyArray, *, convert: bool = False, fast_jpeg: bool = False) -> None:
-    """Decode one image into an array."""
     if fast_jpeg:
         require("simplejpeg", "jpeg")
     shape = out.shape if out.ndim == 3 else (*out.shape, 1)

@@ -247,7 +247,6 @@ def read_bytes(path: StrPath) -> bytes:
 
 
 def read_text(path: StrPath) -> str:
-    """Return the UTF-8 text of a file."""
     return read_bytes(path).decode("utf-8")
 
 

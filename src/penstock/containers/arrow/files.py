@@ -101,7 +101,6 @@ class FileEnds:
 
     @classmethod
     def of(cls, path: Path) -> FileEnds:
-        """Read them."""
         state = file_state(path)
         with open_file(path) as file:
             head = file.read(ENDS)
@@ -194,8 +193,6 @@ class ParquetFile:
         return [(remote, begin, end)]
 
     def _footer(self) -> tuple[Any, Any]:
-        """Return the footer and the Arrow schema."""
-
         def read() -> tuple[tuple[Any, Any], int]:
             with require("pyarrow.parquet", "arrow").ParquetFile(path_or_file(self.path)) as file:
                 return (file.metadata, file.schema_arrow), 4 * file.metadata.serialized_size
@@ -220,7 +217,6 @@ def chunks_of(metadata: Any, schema: Any, groups: Iterable[int], name: str) -> t
 
 
 def one_array(column: Any, rows: int) -> Any:
-    """Return the chunks of a column as one valid array."""
     pa = arrow()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies

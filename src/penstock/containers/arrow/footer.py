@@ -216,7 +216,6 @@ def footer_like(path: Path, models: Sequence[Path]) -> RebuiltFooter | None:
 
 
 def rebuilt_footer(path: Path, model: Path) -> RebuiltFooter:
-    """Return the footer of a file without one."""
     data = map_file(model)
     size = int.from_bytes(bytes(data[-8:-4]), "little")
     with parsing(model, "footer"):
@@ -350,7 +349,6 @@ def _group(number: int, chunks: Chunks, rows: int, columns: list[Fields]) -> Fie
 
 
 def _decode(path: Path, content: bytes, rows: int) -> None:
-    """Decode all columns with a footer."""
     parquet = require("pyarrow.parquet", "arrow")
     with parsing(path, "pages, with a footer that was computed again"):
         metadata = parquet.read_metadata(io.BytesIO(MAGIC + content))

@@ -182,7 +182,6 @@ class _ChunkIndex:
             yield number, (self.layout.address + number * nbytes, nbytes, 0)
 
     def decode(self, raw: bytes) -> Iterator[Entry]:
-        """Entries from their bytes."""
         if not self.filtered:
             nbytes = _chunk_bytes(self.layout)
             for (address,) in struct.iter_unpack("<Q", raw):

@@ -53,7 +53,6 @@ def pad(raw: bytes) -> bytes:
 
 
 def datatype(dtype: np.dtype[Any]) -> bytes:
-    """Datatype message of a numpy dtype."""
     size = dtype.itemsize
     if dtype.kind == "b":
         return BOOL
@@ -141,7 +140,6 @@ def hard_link(name: str, address: int) -> Message:
 
 
 def soft_link(name: str, path: str) -> Message:
-    """Link to a path of the same file."""
     value = path.encode()
     return Message(LINK, 0, _link(name, 1) + struct.pack("<H", len(value)) + value)
 

@@ -82,7 +82,6 @@ class Superblock:
 
     @property
     def nbytes(self) -> int:
-        """Length in the file."""
         return {0: 96, 1: 100}.get(self.version, 48)
 
 

@@ -91,7 +91,6 @@ class DataLayout:
 
 @lru_cache(maxsize=4096)
 def parse_dataspace(body: bytes) -> Dataspace:
-    """Shape and largest shape."""
     version, rank, flags, kind = body[:4]
     if version not in (1, 2) or rank > RANK:
         raise FormatError(f"dataspace of version {version} and rank {rank} is malformed")

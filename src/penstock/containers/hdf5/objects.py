@@ -201,7 +201,6 @@ class ObjectWriter:
         return self._tail.put(raw.ljust(24 + size * (key + 8) + key, b"\0"))
 
     def attributes(self, attrs: Mapping[str, Any]) -> dict[str, bytes]:
-        """Attribute messages by name."""
         out: dict[str, bytes] = {}
         for name, value in attrs.items():
             if not name or "\0" in name:

@@ -125,7 +125,6 @@ class Group(Mapping[str, "Group | Dataset"]):
         return name in self.links
 
     def items(self) -> ItemsView[str, Group | Dataset]:
-        """Names and objects."""
         return ItemsView(self)
 
     def walk(self, unreadable: Callable[[str, FormatError], None] | None = None) -> Iterator[Dataset]:

@@ -85,7 +85,6 @@ class Names:
         return bytes(self.segment[offset : end if end >= 0 else None])
 
     def add(self, name: bytes) -> int:
-        """Offset of a new name."""
         offset = len(self.segment)
         self.segment += pad(name + b"\0")
         if len(self.segment) > self.capacity:
@@ -132,7 +131,6 @@ class SymbolTable:
 
     @classmethod
     def empty(cls, leaf_k: int, internal_k: int, heap_bytes: int) -> SymbolTable:
-        """A table without entries."""
         return cls(Names.empty(heap_bytes), GroupNode(0, 0), (2 * leaf_k, 2 * internal_k))
 
     @classmethod
@@ -290,7 +288,6 @@ class Root:
 
     @classmethod
     def empty(cls, leaf_k: int, internal_k: int) -> Root:
-        """A root without links."""
         return cls(SymbolTable.empty(leaf_k, internal_k, HEAP_BYTES))
 
     @classmethod

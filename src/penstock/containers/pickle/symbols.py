@@ -134,7 +134,6 @@ def reduce(m: Machine, function: Any, args: Any) -> Any:
 
 
 def new_object(m: Machine, cls: Any, args: Any) -> Any:
-    """What NEWOBJ leaves."""
     if type(cls) is not Symbol or cls.new is None or not is_tuple(args):
         raise m.unsafe(f"expected a known class and its arguments, got {brief(cls)} and {brief(args)}")
     return cls.new(m, cls, args)

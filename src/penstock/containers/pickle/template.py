@@ -50,7 +50,6 @@ class PickleTemplate:
 
     @property
     def length(self) -> int:
-        """Bytes of a member."""
         return len(self.prefix) + self.nbytes + len(self.suffix)
 
     @staticmethod

@@ -56,7 +56,6 @@ def padded(size: int) -> int:
 
 
 def parse(block: bytes, path: object, position: int) -> TarHeader:
-    """Read a block that is not zero."""
     stored_checksum = octal(block[148:156], "checksum", path, position)
     total = sum(block) - sum(block[148:156]) + 8 * 32  # the checksum's own field counts as blanks
     # Some old writers sum signed bytes.

@@ -227,7 +227,6 @@ def entry(read: Read, position: int, path: object) -> tuple[TarMember | None, in
 
 
 def _first_header(block: bytes, path: object) -> tar.TarHeader:
-    """The header that a file begins with."""
     try:
         return tar.parse(block, path, 0)
     except FormatError as error:

@@ -118,7 +118,6 @@ class DecoderPool:
                 self._lock.notify()
 
     def clear(self) -> None:
-        """Free all idle decoders."""
         with self._lock:
             self._idle.clear()
 

@@ -234,7 +234,6 @@ def packet_index(path: Path, stream: int = 0, *, keep: bool = True) -> PacketInd
 
 
 def pyav() -> Any:
-    """Return PyAV."""
     av = require("av", EXTRA)
     if int(av.__version__.split(".")[0]) < LEAST_PYAV:
         raise MissingExtraError(

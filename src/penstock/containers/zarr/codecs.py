@@ -78,7 +78,6 @@ class ChunkCodecs:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of the decoded chunk."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property

@@ -221,7 +221,6 @@ def create_group(folder: Path, attributes: Mapping[str, Any] | None = None, zarr
 
 
 def write_attributes(folder: Path, attributes: Mapping[str, Any]) -> None:
-    """Replace the attributes of a group."""
     node = folder / NODE
     entries = json_object(read_bytes(node), folder, NODE) if node.is_file() else None
     if entries is not None:

@@ -113,7 +113,6 @@ class MarkArray:
         return np.asarray(self.rows(0, self.shape[0])).reshape(self.shape[0])
 
     def head(self) -> AnyArray:
-        """The first rows."""
         count = min(PROBE, self.shape[0])
         return np.asarray(self.rows(0, count)).reshape(count)
 

@@ -404,7 +404,6 @@ def _options_of(entry: Format) -> list[str]:
 
 
 def unknown_option(owner: str, name: str, known: Collection[str]) -> ArgumentError:
-    """Return the error for an option that does not exist."""
     options = f"its options are {list(known)}" if known else "it has no options"
     return ArgumentError(f"{owner} has no option {name!r}{suggestion(name, known)}; {options}")
 
@@ -442,7 +441,6 @@ def _formats_for(path: Path) -> Iterator[Format]:
 
 @cache
 def _folders_in(places: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of the packages in some places."""
     return tuple(module.name for module in pkgutil.iter_modules(places))
 
 
@@ -471,7 +469,6 @@ def named(name: str) -> Format:
 
 
 def format_to_write(path: str | os.PathLike[str], name: str | None = None) -> Format:
-    """Return the format of a new dataset."""
     if name is not None:
         return named(name)
     text = os.fspath(path).rstrip("/")

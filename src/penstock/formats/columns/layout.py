@@ -236,7 +236,6 @@ def read_at(fd: int, start: int, stop: int) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
     with opened(path) as fd:
         if (size := os.fstat(fd).st_size) > _LARGEST_JSON:
             raise UnsafeDataError(f"expected at most {_LARGEST_JSON} bytes of JSON, got {size}", path=path)

@@ -50,7 +50,6 @@ class ColumnsSource(StateSource[Snapshot]):
 
     @property
     def path(self) -> Path:
-        """The folder of the store."""
         return self._path
 
     def fingerprint_of(self, episodes: int) -> str | None:
@@ -159,7 +158,6 @@ class EpisodeTail:
         return first_kept(self._layout.root)
 
     def skip(self, episodes: int) -> None:
-        """Leave out episodes."""
         self.done = episodes
         self._last = self._entries(episodes - 1, episodes).tobytes() if episodes else b""
 

@@ -82,7 +82,6 @@ class Segment:
 
     @property
     def steps(self) -> int:
-        """Step rows of the episodes in the segment."""
         return self._start
 
     def _opened(self, layout: StoreLayout) -> Segment:

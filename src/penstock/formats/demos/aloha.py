@@ -68,7 +68,6 @@ class AlohaKind(HDF5Kind):
 
 
 def read_aloha(path: Path, *, jpeg_order: Order = "bgr", cache_bytes: int = DECODED) -> DemoSource:
-    """The episode of one file."""
     if jpeg_order not in get_args(Order):
         raise TypeError(f"expected jpeg_order in {get_args(Order)}, got {jpeg_order!r}")
     reading = _AlohaFile(File(path), jpeg_order, Cache(cache_bytes))

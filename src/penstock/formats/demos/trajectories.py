@@ -191,7 +191,6 @@ class Track:
 
     @property
     def steps(self) -> int:
-        """T."""
         return len(next(iter(self.actions.values())))
 
 

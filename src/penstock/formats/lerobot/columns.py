@@ -176,7 +176,6 @@ class StoredColumn(BlockColumn):
         return self.data.block(block, self.name, self.field.dtype, self._decoded)
 
     def _decoded(self, array: Any) -> Array:
-        """Return the rows of an Arrow array."""
         if self.name in MESSAGE_FIELDS and self.field.kind == "text" and not arrow().types.is_string(array.type):
             return messages_of(array, self.name)
         return rows_of(array, self.field)

@@ -203,7 +203,6 @@ class WriteOptions:
 
 
 def create_empty(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOptions) -> None:
-    """Create an empty dataset for columns."""
     stored = stored_features(spec, options.cameras, _depths(spec, metadata, options))
     fps = metadata.get("fps") if options.fps is None else options.fps
     if not isinstance(fps, (int, float)) or not fps > 0:

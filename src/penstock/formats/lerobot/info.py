@@ -205,7 +205,6 @@ class Info:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file."""
     with open_file(path) as file:
         raw = file.read(LIMIT + 1)
     if len(raw) > LIMIT:

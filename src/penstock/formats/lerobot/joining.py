@@ -133,7 +133,6 @@ class JoinedFile:
 def data_groups(
     episodes: Sequence[PendingEpisode], limit: float, first: FileNumber, chunks_size: int
 ) -> Iterator[JoinedFile]:
-    """Divide episodes into data files."""
     file = JoinedFile(first, ())
     for episode in episodes:
         file = replace(file, episodes=[*file.episodes, episode])
@@ -399,7 +398,6 @@ class _JoinedDataset:
         return FileNumber(0, 0) if last is None else last.after(self._info.chunks_size)
 
     def _count(self, table: Any, path: Path) -> None:
-        """Count episodes and steps."""
         indices = table.column("episode_index").to_pylist()
         ends = table.column("dataset_to_index").to_pylist()
         first = (indices[0], table.column("dataset_from_index")[0].as_py())

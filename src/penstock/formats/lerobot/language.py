@@ -54,7 +54,6 @@ def _message(stored: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def messages_type(name: str) -> Any:
-    """Return the type of a column in files."""
     pa = arrow()
     kinds = {"timestamp": pa.float32(), "tool_calls": pa.list_(pa.string())}
     return pa.list_(pa.struct([(field, kinds.get(field, pa.string())) for field in MESSAGE_FIELDS[name]]))

@@ -136,7 +136,6 @@ class LeRobotWriter(LockedWriter):
             self._write_totals()
 
     def __len__(self) -> int:
-        """Number of episodes."""
         return len(self._entries) + len(self._pending)
 
     @override
@@ -228,7 +227,6 @@ class LeRobotWriter(LockedWriter):
         return {path for path, stored in self._stored.items() if stored.feature.dtype == "video"}
 
     def _save(self, episode: Episode, encoded: Mapping[str, Path]) -> PendingEpisode:
-        """Write the pending file of an episode."""
         index = self._entries[-1].index + 1 if self._entries else self._first[0]
         index = self._pending[-1].entry.index + 1 if self._pending else index
         first = self._steps() + self._pending_steps
@@ -272,7 +270,6 @@ class LeRobotWriter(LockedWriter):
         return read_pending_episode(self._info, entry.file)
 
     def _save_videos(self, index: int, episode: Episode, encoded: Mapping[str, Path]) -> None:
-        """Make the video of each camera of a pending episode."""
         frames: dict[Path, tuple[Depth | None, AnyArray]] = {}
         for column in self._cameras():
             feature = self._stored[column].feature
@@ -381,7 +378,6 @@ def _as_in(schema: Any, table: Any) -> Any:
 
 
 def _stored(info: Info, spec: Spec) -> dict[str, StoredFeature]:
-    """Return how the columns of the spec are stored."""
     stored = {
         path: StoredFeature(feature, spec[path])
         for feature in info.features.values()

@@ -79,7 +79,6 @@ class _UnitFacts(NamedTuple):
 
     @property
     def lengths(self) -> IntArray:
-        """Steps of its episodes."""
         return np.array([self.steps]) if self.ends is None else np.diff(self.ends.offsets)
 
 

@@ -58,7 +58,6 @@ def episode_directories(folder: Path) -> list[int]:
 
 
 def part(folder: Path, number: int) -> Path:
-    """The file of an episode."""
     directory = folder / str(number)
     names = [name for name in os.listdir(directory) if name.startswith("part-") and name.endswith(SUFFIXES)]
     if len(names) != 1:
@@ -224,7 +223,6 @@ class ArrowSource(StateSource[_FolderState]):
 
     @property
     def stated(self) -> Mapping[str, Any]:
-        """The totals that the metadata states."""
         return self.state.stated
 
     def stored_entries(self, e: int) -> dict[str, Any]:

@@ -68,7 +68,6 @@ class _Piece:
 def readable(
     index: HDF5Index, files: Sequence[File], spaces: Mapping[str, Space | None], infos: Infos, path: str
 ) -> HDF5Columns:
-    """Build the readers."""
     left_out = columns.unread(dict(index.unreadable), infos, path)
     assembly = _Assembly(index, files, spaces)
     stored = {column: [piece.stored for piece in pieces] for column, pieces in assembly.pieces.items()}

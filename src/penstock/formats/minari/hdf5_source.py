@@ -94,7 +94,6 @@ class Hdf5Source(StateSource[_Hdf5State]):
 
     @property
     def stated(self) -> Mapping[str, Any]:
-        """The totals that the metadata states."""
         return self.state.stated
 
     @property

@@ -68,7 +68,6 @@ def remote() -> str:
 
 
 def hub() -> str:
-    """URL or folder of the hub."""
     scheme, separator, place = remote().rstrip("/").partition("://")
     return f"{_SCHEMES.get(scheme, f'{scheme}://')}{place}" if separator else scheme
 

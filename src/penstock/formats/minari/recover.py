@@ -92,7 +92,6 @@ def _rebuilt_entries(
 
 
 def metadata_findings(path: Path, open_source: Callable[..., MinariSource], infos: str) -> Iterator[Finding]:
-    """Every finding in the metadata of a dataset and of its episodes."""
     source, problems = _opened(path, open_source, infos)
     yield from problems
     if source is None:

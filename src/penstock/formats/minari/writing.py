@@ -176,7 +176,6 @@ def install(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def text(column: Ragged) -> list[str]:
-    """The rows of a text column as strings."""
     try:
         return column.strings()
     except UnicodeDecodeError as error:

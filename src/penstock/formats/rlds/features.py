@@ -174,7 +174,6 @@ def is_metadata(feature: RLDSFeature) -> bool:
 
 
 def metadata_name(path: str) -> str:
-    """Return the name of an entry in the metadata of an episode."""
     return path.removeprefix(f"{METADATA}/")
 
 
@@ -233,7 +232,6 @@ class SplitFiles:
 
 
 def is_version(path: Path) -> bool:
-    """Return whether a folder has one version of a dataset."""
     return (path / FEATURES).is_file() and any(_SHARD.fullmatch(file.name) for file in path.iterdir())
 
 

@@ -121,7 +121,6 @@ class RLDSRecords:
         return self._data, self._begin[records]
 
     def find(self, record: int, key: int) -> FeatureList:
-        """Return the list of a key in a record that was verified."""
         data, base = self.bytes_of(record)
         begin, end, count = self.index.spans[record, key].tolist()
         return FeatureList(data, base + begin, base + end, count, int(self.index.kinds[record, key]))

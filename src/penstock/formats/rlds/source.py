@@ -313,7 +313,6 @@ def _with_observations(
 
 
 def _chosen(readable: Mapping[str, _RLDSColumn], columns: Sequence[str]) -> dict[str, _RLDSColumn]:
-    """Return the columns of these names."""
     if unknown := [name for name in columns if name not in readable]:
         message = f"no column {unknown[0]!r}{suggestion(unknown[0], readable)}; there are {list(readable)}"
         raise ArgumentError(message)

@@ -231,7 +231,6 @@ def _tree(features: Mapping[str, RLDSFeature], images: Images) -> dict[str, Any]
 
 
 def _feature_of(path: str, field: Field, images: Images) -> RLDSFeature:
-    """Return the feature in which a column is stored."""
     dtype = field.dtype.newbyteorder("=")
     if dtype.kind not in _LISTS:
         raise SpecError(f"expected columns of numbers or text, got {path} as {field}")
@@ -247,7 +246,6 @@ def _feature_of(path: str, field: Field, images: Images) -> RLDSFeature:
 
 
 def _is_image(shape: tuple[int, ...], images: Images) -> bool:
-    """Return whether arrays of a shape are stored as images."""
     channels = (1, 3) if images == "jpeg" else (1, 3, 4)
     return len(shape) == 3 and min(shape[:2]) >= _SIDE and shape[2] in channels
 
@@ -266,7 +264,6 @@ def _tree_of(feature: RLDSFeature, images: Images) -> dict[str, Any]:
 
 
 def _group_of(children: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the node of a dict of features."""
     return {"pythonClassName": f"{_CLASSES}features_dict.FeaturesDict", "featuresDict": {"features": dict(children)}}
 
 

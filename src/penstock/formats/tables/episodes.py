@@ -76,7 +76,6 @@ def _is_number(leaf: TableColumn) -> bool:
 
 
 def runs_of(shards: Sequence[TableShard], leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns:
-    """Return the runs of rows in files."""
     parts = [_runs_in(shard, blocks, leaves, columns) for shard in shards for blocks in _spans(shard)]
     return StepRuns.joined(parts or [_no_runs(leaves, columns)])
 

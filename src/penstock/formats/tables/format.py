@@ -37,7 +37,6 @@ class TablesFormat(Format):
         return TableSource(path, **options)
 
     def are_shards(self, files: Sequence[Path]) -> bool:
-        """Return whether all are named like tables."""
         return all(file.suffix in SUFFIXES for file in files)
 
     def open_files(self, files: Sequence[Path], **options: Any) -> TableSource:

@@ -419,7 +419,6 @@ def index_state(key: str, shards: Sequence[Path], buffers: Sequence[ByteArray]) 
 
 
 def save_index(path: Path, state: str, content: Content) -> None:
-    """Keep content for a state of archives."""
     write_arrays(path, MAGIC, state, *content.packed())
     make_room(path.parent, f"*{_SUFFIX}", BYTES)
 

@@ -57,11 +57,9 @@ class ArchivePlan:
         return pieces.plan(begin)
 
     def __len__(self) -> int:
-        """Return the number of new archives."""
         return len(self.first) - 1
 
     def name(self, number: int, kind: Compression = None) -> str:
-        """Return the name of a new archive in its folder."""
         name = shard_name(number)
         return name if kind is None else name.removesuffix(".tar") + PACKED_END[kind]
 
@@ -71,7 +69,6 @@ class ArchivePlan:
         return np.diff(ends[self.first]) + len(self.head)
 
     def to_plain(self) -> dict[str, Any]:
-        """Return plain values and arrays."""
         return {**vars(self), "renamed": {str(i): name for i, name in self.renamed.items()}}
 
     @classmethod
@@ -182,7 +179,6 @@ class _Pieces:
         self._size, self._inside = begin, 0
 
     def add(self, group: Sequence[_CopiedMember]) -> None:
-        """Add the members of an episode."""
         size = sum(each.size for each in group)
         if self._inside and (self._size + size > self._limits[0] or self._inside >= self._limits[1]):
             self._first.append(len(self._rows))

@@ -52,11 +52,9 @@ class Description:
 
     @property
     def name(self) -> str:
-        """The member that says it."""
         return f"{FOLDER}{self.number:06d}.json"
 
     def encode(self) -> bytes:
-        """The member's payload."""
         entries = {"format": MARKER, "version": VERSION, "spec": self.spec.to_json(), "metadata": dict(self.metadata)}
         return json.dumps(entries).encode()
 
@@ -176,7 +174,6 @@ class _OwnColumn:
         return np.array(begins, np.int64)
 
     def _cuts(self, rows: IntArray) -> Iterator[IntArray]:
-        """The offsets of every episode."""
         extension = self._extensions[f"{self._path}:offsets"]
         begins = self._payloads(extension, _OFFSETS, (), rows + 1)
         for i, (begin, count) in enumerate(zip(begins.tolist(), (rows + 1).tolist(), strict=True)):

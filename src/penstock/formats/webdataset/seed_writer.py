@@ -195,7 +195,6 @@ class SeedWriter(ShardWriter):
     def create(
         cls, path: str | os.PathLike[str], spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
     ) -> SeedWriter:
-        """Create an empty dataset."""
         check_spec(spec)
         start(Path(path), _head(spec, plain_metadata(metadata or {})), options.get("compression"))
         return cls(path, **options)

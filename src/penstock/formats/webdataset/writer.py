@@ -175,7 +175,6 @@ class NpyShardWriter(ShardWriter):
     def create(
         cls, path: str | os.PathLike[str], spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
     ) -> NpyShardWriter:
-        """Create an empty dataset."""
         own.extensions(spec)
         described = own.Description(0, spec, plain_metadata(metadata or {}))
         start(Path(path), member(described.name, described.encode()), options.get("compression"))
@@ -236,7 +235,6 @@ def start(path: Path, head: bytes, compression: Compression) -> None:
 
 
 def shard_name(number: int) -> str:
-    """The name of an archive in a folder."""
     return f"shard-{number:06d}.tar"
 
 

@@ -74,7 +74,6 @@ class ZarrFormat(Format):
         return TARGET
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ZarrWriter:
-        """Create an empty buffer."""
         return ZarrWriter.create(path, spec, metadata, **options)
 
     @override

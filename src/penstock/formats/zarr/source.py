@@ -130,7 +130,6 @@ class ZarrSource(StateSource[SourceState]):
         return self._ended(values, ends, episodes)
 
     def _about(self) -> dict[str, Any]:
-        """The attributes of the group."""
         entries = {name: value for name, value in self.group.attributes.items() if name != MARK}
         if MARK not in self.group.attributes:
             entries[KEYS] = {path: stored.rows for path, stored in self.layout.columns.items()}

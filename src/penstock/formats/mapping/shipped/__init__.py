@@ -30,7 +30,6 @@ def _tables() -> Mapping[str, Mapping[str, Any]]:
 
 
 def shipped_names() -> list[str]:
-    """Return the names of the mappings that ship."""
     return list(_tables())
 
 
