@@ -24,15 +24,7 @@ from typing_extensions import override
 from penstock.containers.zarr.array import Missing, ZarrArray
 from penstock.containers.zarr.codecs import JpegXLEncoder
 from penstock.containers.zarr.group import ZarrGroup
-from penstock.containers.zarr.metadata import (
-    ATTRIBUTES,
-    BLOSC_LZ4,
-    CONSOLIDATED,
-    GROUP,
-    NODE,
-    ArrayMetadata,
-    dumped,
-)
+from penstock.containers.zarr.metadata import ATTRIBUTES, BLOSC_LZ4, CONSOLIDATED, GROUP, NODE, ArrayMetadata, dumped
 from penstock.containers.zarr.rows import as_bytes
 from penstock.containers.zarr.stores import DirectoryStore, ZarrStore, ZipStore
 from penstock.containers.zarr.version3 import array_of_version3, described_in_version3

@@ -17,15 +17,7 @@ from penstock.core.text import counted
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.ends import EpisodeEnds
-from penstock.formats.mapping.clocks import (
-    SECOND,
-    Clock,
-    RowsOfSteps,
-    SortedTimes,
-    TimesRule,
-    match,
-    steps_at_rate,
-)
+from penstock.formats.mapping.clocks import SECOND, Clock, RowsOfSteps, SortedTimes, TimesRule, match, steps_at_rate
 from penstock.formats.mapping.columns import UnitLeaves, UnitRows
 from penstock.formats.mapping.rules import ColumnRule
 

@@ -14,27 +14,13 @@ from typing_extensions import override
 from penstock.containers.hdf5 import has_signature
 from penstock.core.damage import warn_damage
 from penstock.core.spec import Spec
-from penstock.errors import (
-    ArgumentError,
-    DataError,
-    FormatError,
-    PenstockError,
-    SpecError,
-    suggestion,
-)
+from penstock.errors import ArgumentError, DataError, FormatError, PenstockError, SpecError, suggestion
 from penstock.files import locked
 from penstock.formats.base.file_facts import ReadFacts
 from penstock.formats.base.findings import Finding, Repair
 from penstock.formats.base.format import Format, HubDataset
 from penstock.formats.base.writer import Target
-from penstock.formats.minari import (
-    arrow_writer,
-    hdf5_writer,
-    ids,
-    index_cache,
-    metadata,
-    writing,
-)
+from penstock.formats.minari import arrow_writer, hdf5_writer, ids, index_cache, metadata, writing
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
 from penstock.formats.minari.columns import MODES, Infos, check_columns
 from penstock.formats.minari.hdf5_index import MAIN
