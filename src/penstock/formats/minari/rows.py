@@ -148,6 +148,15 @@ class FillRows:
         out.reshape(-1, len(self.value))[expand(destination, length)] = self.value
 
 
+def owners_of(first: IntArray, runs: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
+    """`[E]` the share of each run, and `[E]` the first row of the run in its share, by the runs of each share."""
+    owner, local = np.zeros((2, len(first) - 1), np.int64)
+    lengths = np.diff(first)
+    for number, mine in enumerate(runs):
+        owner[mine], local[mine] = number, offsets_of(lengths[mine])[:-1]
+    return owner, local
+
+
 @dataclass(frozen=True, eq=False)
 class ColumnPart:
     """One part of a joined column: its rows, their dtype and shape, and its runs in the order it holds them."""
@@ -174,13 +183,7 @@ class JoinedRows:
 
     @cached_property
     def _runs(self) -> tuple[IntArray, IntArray]:
-        """`[E]` the share of each run, and `[E]` the first row of the run in its share."""
-        owner, local = np.zeros((2, len(self.first) - 1), np.int64)
-        lengths = np.diff(self.first)
-        for number, share in enumerate(self.shares):
-            owner[share.runs] = number
-            local[share.runs] = offsets_of(lengths[share.runs])[:-1]
-        return owner, local
+        return owners_of(self.first, [share.runs for share in self.shares])
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
         for share, mine, begin in self._by_share(start, length, destination):
@@ -271,6 +274,11 @@ class StringRows:
     width: int
     first: int
     row: int
+
+    @classmethod
+    def of(cls, part: ColumnRuns, rows: RowReader) -> StringRows:
+        width = part.dtype.itemsize
+        return cls(rows, width, max(part.item, 0) * width, width * math.prod(part.shape))
 
     def read(self, start: IntArray, length: IntArray) -> Ragged:
         places = offsets_of(length)
