@@ -16,13 +16,13 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
-from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Spec
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
 from penstock.formats.base.account import Account
-from penstock.formats.base.pieces import RemoteRows, RowReader, expand
+from penstock.formats.base.pieces import RemoteRows, RowReader, expand, spread
 from penstock.formats.base.source import Source, check_values
 from penstock.kernels.rows import RowMap
 
@@ -225,10 +225,7 @@ class RaggedColumn:
 
     def read_ragged(self, selection: Selection) -> Ragged:
         """Gather rows. Spans are ordered by place, so the values are in the order of the grid."""
-        rows = expand(selection.start, selection.length)
-        lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-        lengths[expand(selection.destination, selection.length)] = self.rows.lengths[rows]
-        return Ragged(self.rows.take(rows).values, offsets_of(lengths))
+        return spread(self.rows.take(expand(selection.start, selection.length)), selection)
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
         raw = out.reshape(-1).view(np.uint8)

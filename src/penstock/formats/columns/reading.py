@@ -25,7 +25,7 @@ from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, SpecError
 from penstock.files.mapping import read_mapped
 from penstock.files.remote import Wanted
-from penstock.formats.base.pieces import cut, expand
+from penstock.formats.base.pieces import cut, expand, spread
 from penstock.formats.columns.layout import Packing, StoreLayout
 from penstock.kernels.rows import RowMap
 
@@ -148,9 +148,7 @@ class RaggedColumnReader(SegmentedColumn):
         starts, lengths, segment = self._rows_of(selection)
         out = np.empty(lengths.sum(), self.field.dtype)
         self._values.gather(starts + self._values.first[segment], lengths, offsets_of(lengths)[:-1], as_bytes(out))
-        grid = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-        grid[expand(selection.destination, selection.length)] = lengths
-        return Ragged(out, offsets_of(grid))
+        return spread(Ragged(out, offsets_of(lengths)), selection)
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
         if not self._values.files.lazy:

@@ -30,7 +30,7 @@ from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.remote import Wanted, file_state, remote_file
 from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.base.account import Account
-from penstock.formats.base.pieces import FileRows, expand
+from penstock.formats.base.pieces import FileRows, expand, spread
 from penstock.kernels.rows import RowMap
 
 META = "_metadata"  # the key of the members that describe a shard of the self-describing layout
@@ -301,10 +301,8 @@ class PlacedRagged:
         values = np.empty(int(lengths.sum()), self.field.dtype)
         if len(values):
             self.rows.gather(first, lengths, offsets_of(lengths)[:-1], values.view(np.uint8))
-        grid = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
         rows = expand(selection.start, selection.length)
-        grid[expand(selection.destination, selection.length)] = cuts[rows + 1] - cuts[rows]
-        return Ragged(values, offsets_of(grid))
+        return spread(Ragged(values, offsets_of(cuts[rows + 1] - cuts[rows])), selection)
 
 
 def gathered(buffers: Sequence[ByteArray], buffer: IntArray, offset: IntArray, width: int) -> ByteArray:
