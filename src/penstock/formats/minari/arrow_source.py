@@ -12,7 +12,6 @@ import base64
 import hashlib
 import json
 import os
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,6 @@ from penstock.core.selection import Selection
 from penstock.core.space_columns import leaf_columns
 from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
-from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, StateError
 from penstock.files.remote import Wanted, file_state, is_mirrored
 from penstock.flow import map_on_threads
@@ -78,41 +76,6 @@ class _FolderState(SourceState):
     stated: Mapping[str, Any]
 
 
-@dataclass(frozen=True, eq=False)
-class _OpenEpisode:
-    """An episode's file, and the columns that were read from it."""
-
-    part: arrow_table.EpisodeFile
-    arrays: dict[str, Array]
-
-
-class _EpisodeCache:
-    """The episodes that were used last, shared by threads."""
-
-    def __init__(self) -> None:
-        self._open: OrderedDict[int, _OpenEpisode] = OrderedDict()
-        self._bytes = 0
-        self._lock = ForkSafeLock()
-
-    def get(self, number: int, path: Path) -> _OpenEpisode:
-        """The episode, opened again if it left the cache."""
-        with self._lock:
-            if number in self._open:
-                self._open.move_to_end(number)
-                return self._open[number]
-        opened = _OpenEpisode(arrow_table.EpisodeFile(path), {})
-        with self._lock:
-            return self._open.setdefault(number, opened)
-
-    def grow(self, nbytes: int) -> None:
-        """Count the bytes of a column that was loaded, and let go of the episodes that are one too many."""
-        with self._lock:
-            self._bytes += nbytes
-            while len(self._open) > HELD or (self._bytes > HELD_BYTES and len(self._open) > 1):
-                _, dropped = self._open.popitem(last=False)
-                self._bytes -= sum(array.nbytes for array in dropped.arrays.values())
-
-
 class ArrowSource(StateSource[_FolderState]):
     """A Minari dataset in Arrow or Parquet: `folder/<episode>/part-0.arrow`, and `metadata.json` next to each."""
 
@@ -120,7 +83,7 @@ class ArrowSource(StateSource[_FolderState]):
         self.folder = Path(folder).absolute()
         self._infos: Infos = infos
         self._cache: index_cache.Where = cache
-        self._held = _EpisodeCache()
+        self._held = Cache(HELD_BYTES)  # opened files by number, and columns by number and path
         self._places = Cache(PLACES)  # of columns in files behind URLs
         self._state = self._load()
 
@@ -210,16 +173,18 @@ class ArrowSource(StateSource[_FolderState]):
 
     def _column(self, view: _FolderState, e: int, column: str, leaf: ArrowColumn) -> Any:
         """A leaf of an episode, loaded or from the cache."""
-        episode_table = self._held.get(int(view.numbers[e]), view.parts[e])
-        episode_table.part.check()
-        array = episode_table.arrays.get(column)
-        if array is None:
+        number = int(view.numbers[e])
+        opened = self._held.get(number, lambda: (arrow_table.EpisodeFile(view.parts[e]), HELD_BYTES // HELD))
+        opened.check()
+
+        def loaded() -> tuple[Array, int]:
             steps = int(view.offsets[e + 1] - view.offsets[e])
             rows = {"step": steps, "boundary": steps + 1, "episode": 1}[leaf.align]
-            table = episode_table.part.column(column.split("/", 1)[0])
-            array = episode_table.arrays[column] = arrow_table.values(table, column, leaf, rows, view.parts[e])
-            self._held.grow(array.nbytes)
-        return array
+            table = opened.column(column.split("/", 1)[0])
+            array = arrow_table.values(table, column, leaf, rows, view.parts[e])
+            return array, min(array.nbytes, HELD_BYTES)  # a column of any size is kept until others come
+
+        return self._held.get((number, column), loaded)
 
     @property
     def stated(self) -> Mapping[str, Any]:
