@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "outputs"
-HOME = "/home/me"  # in the place of the folder in which a page runs
+HOME = "/home/me"  # in the place of the user's folder, and of that in which a page runs
 COLUMNS = "88"  # of the terminal of commands
 # Before a block whose output differs from run to run: the output of some run is shown, and not compared.
 VARIES = "<!-- output varies -->"
@@ -94,8 +94,8 @@ def save(page: Path, outputs: dict[str, list[str]]) -> None:
 
 
 def cleaned(text: str, folder: str) -> str:
-    """An output as it is kept: without the folder of the run, and spaces at the ends of lines."""
-    lines = text.replace(folder, HOME).splitlines()
+    """An output as it is kept: without folders of this machine, and spaces at the ends of lines."""
+    lines = text.replace(folder, HOME).replace(str(Path.home()), HOME).splitlines()
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
@@ -107,3 +107,37 @@ def same(kept: str, found: str) -> bool:
     return words[0] == words[1] and all(
         math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-9) for one, other in zip(*numbers, strict=True)
     )
+
+
+def with_outputs(page: str, outputs: dict[str, list[str]]) -> str:
+    """The text of a page with outputs after its blocks, and after each command of a console block."""
+    pieces: list[str] = []
+    end = 0
+    for block in blocks(page):
+        pieces.append(page[end : block.start])
+        texts = [] if block.shown else outputs.get(block.key, [])
+        if block.language == "console":
+            language = "console" if re.search("^\\$ ", block.code, re.MULTILINE) else "bash"  # no line is an output
+            pieces.append(f"```{language}\n{_conversation(block, texts)}```\n")
+        else:
+            pieces += [page[block.start : block.end], *_after(texts)]
+        end = block.end
+    return "".join([*pieces, page[end:]]).replace(f"{VARIES}\n", "")
+
+
+def _conversation(block: Block, texts: list[str]) -> str:
+    """The lines of a console block, each command with its output."""
+    waiting, lines = iter(texts), list[str]()
+    for line in block.code.splitlines():
+        lines.append(line)
+        if line.startswith("$ penstock") and (text := next(waiting, "")):
+            lines += text.splitlines()
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _after(texts: list[str]) -> Iterator[str]:
+    """What comes after a block of Python: the object that draws itself, or else what was printed."""
+    if len(texts) == 2:
+        yield f'\n<div class="drawn">{" ".join(texts[1].split())}</div>\n'
+    elif texts:
+        yield f"\n``` {{ .text .output .no-copy }}\n{texts[0]}\n```\n"
