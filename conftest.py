@@ -106,8 +106,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--outputs` keeps what the pages print, in the place of comparing it; `make outputs` calls it."""
-    parser.addoption("--outputs", action="store_true", help="keep what the code of pages prints in docs/outputs")
+    """`--outputs` keeps the outputs of pages instead of comparing them; `make outputs` gives it."""
+    parser.addoption("--outputs", action="store_true", help="keep the outputs of pages in docs/outputs")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -116,7 +116,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Outputs:
-    """What one page prints, compared with what is kept for it, or kept again."""
+    """Outputs of the blocks of one page: compared with the kept ones, or kept."""
 
     kept_again = False
 
@@ -142,7 +142,7 @@ class Outputs:
             raise AssertionError(f"expected the output that is kept, got another; `make outputs` keeps it:\n{shown}")
 
     def keep(self) -> None:
-        """Write what was found: into the page where a block of text follows, else to the file of the page."""
+        """Write the outputs: into the page where a block of text follows, else to the file of the page."""
         text, kept = self.text, dict(self.found)
         for block in reversed(self.blocks.values()):
             if block.shown and block.key in kept:
@@ -154,7 +154,7 @@ class Outputs:
 
 
 def run_console(example: Example) -> None:
-    """Every line `$ penstock ...` of a block has to end with exit code 0, and to print what is kept."""
+    """Every line `$ penstock ...` of a block has to end with exit code 0, and to print the kept output."""
     texts: list[str] = []
     for line in example.parsed.splitlines():
         command = shlex.split(line.removeprefix("$ "))
@@ -185,7 +185,7 @@ def run_python(example: Example) -> None:
 
 
 def compare(example: Example, texts: list[str]) -> None:
-    """Compare what a block printed with what is kept for its page."""
+    """Compare the outputs of a block with the kept ones of its page."""
     if "_outputs" not in example.namespace:
         example.namespace["_outputs"] = Outputs(Path(example.path), os.getcwd())
     example.namespace["_outputs"].compare(example.region.start, texts)

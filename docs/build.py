@@ -3,8 +3,8 @@
     python docs/build.py
 
 Pages with their tables, outputs, weights and notebooks go to `.build/pages`. A generator (`mkdocs.yml` is its
-configuration) makes HTML of these plain files and knows nothing of what follows from code, so another one can take
-its place. What it does not make, such as `llms.txt` and addresses of old pages, is added to its result.
+configuration) makes HTML of these plain files, and nothing else depends on it, so that another one can take its place.
+`llms.txt` and the addresses of old pages are added to the HTML.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DOCS, STAGED, SITE = ROOT / "docs", ROOT / ".build" / "pages", ROOT / ".build" /
 LEFT = {"overrides", "outputs", "__pycache__"}  # folders of docs that are no part of the site
 SUFFIXES = {".css", ".js", ".svg", ".png"}  # of files that are copied
 
-# How far up the search puts a page: pages that answer a task before those that list names or figures.
+# How far up the search puts a page: tasks come before lists of names or figures.
 WEIGHTS = {"howto": 6.0, "start": 4.0, "concepts": 3.0, "formats": 2.0, "reference": 0.2}
 LOW = ("architecture", "benchmarks", "decisions", "licences", "index", "reference", "design")  # by file
 
@@ -93,7 +93,7 @@ def weighed(name: Path, text: str) -> str:
 
 
 def stage() -> None:
-    """Write the pages, their notebooks, and copy the files beside them."""
+    """Write the pages and their notebooks, and copy pictures, styles and scripts."""
     shutil.rmtree(STAGED, ignore_errors=True)
     for name in files():
         target = STAGED / name

@@ -1,4 +1,4 @@
-"""Notebooks made of pages: text, code, and what the code printed when the tests ran the page."""
+"""Notebooks made of pages: the text, the code, and the outputs of the run that tested the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGES = (
     "howto/packed_sequences.md",
 )
 FOLDER = Path("notebooks")
-LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:)[^)]+\)")  # pages are not beside a notebook
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:)[^)]+\)")  # a notebook is moved, and leaves the pages
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
 
@@ -58,7 +58,7 @@ def _code(block: page_outputs.Block, outputs: list[str]) -> list[dict[str, Any]]
 
 
 def _cell(key: str, source: str, outputs: list[str]) -> dict[str, Any]:
-    """A cell of code: what was printed, and the object on its last line where it draws itself."""
+    """A cell of code with its output: printed text, or an object with HTML on its last line."""
     shown: list[dict[str, Any]] = []
     if len(outputs) == 2:
         data = {"text/plain": outputs[0], "text/html": outputs[1]}

@@ -1,4 +1,4 @@
-"""What the code of pages prints: kept in `docs/outputs`, compared by the tests, shown by the site.
+"""Outputs of the code of pages: kept in `docs/outputs`, compared by the tests, shown by the site.
 
     make outputs
 
@@ -25,7 +25,7 @@ VARIES = "<!-- output varies -->"
 FENCED = re.compile(r"^```(?P<language>python|console)\n(?P<code>.*?)^```\n", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"\n?```text\n(?P<text>.*?)^```\n", re.MULTILINE | re.DOTALL)
 
-# What no two runs share: dates, digests, and times, speeds and sizes with their unit.
+# Dates, digests, and times, speeds and sizes with their unit: they differ from run to run.
 VARYING = re.compile(
     r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?(?:\.\d+)?Z?)?"
     r"|\b0x[0-9a-f]+\b|\b[0-9a-f]{12,}\b"
@@ -67,14 +67,14 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def file_of(page: Path) -> Path:
-    """The file with the outputs of a page, a path inside the repository."""
+    """The file with the outputs of a page of the repository."""
     name = page.relative_to(ROOT)
     inner = name.relative_to("docs") if name.parts[0] == "docs" else name
     return FOLDER / inner.with_suffix(".json")
 
 
 def load(page: Path) -> dict[str, list[str]]:
-    """The outputs of a page by key: one a command, or of Python what was printed, then what a notebook would draw."""
+    """The outputs of a page by key: one a command, or of Python the printed text and the HTML of a notebook."""
     file = file_of(page)
     if not file.exists():
         return {}
@@ -100,7 +100,7 @@ def cleaned(text: str, folder: str) -> str:
 
 
 def same(kept: str, found: str) -> bool:
-    """Whether outputs of two runs are equal, but for what varies and the last digits of floats."""
+    """Whether outputs of two runs are equal, but for varying parts and the last digits of floats."""
     texts = [BLANK.sub(" ", VARYING.sub("#", text)).strip() for text in (kept, found)]
     words = [NUMBER.split(text) for text in texts]
     numbers = [[float(number) for number in NUMBER.findall(text)] for text in texts]
@@ -136,7 +136,7 @@ def _conversation(block: Block, texts: list[str]) -> str:
 
 
 def _after(texts: list[str]) -> Iterator[str]:
-    """What comes after a block of Python: the object that draws itself, or else what was printed."""
+    """The output after a block of Python: an object with HTML, or else the printed text."""
     if len(texts) == 2:
         yield f'\n<div class="drawn">{" ".join(texts[1].split())}</div>\n'
     elif texts:
