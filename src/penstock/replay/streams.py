@@ -24,6 +24,7 @@ SHARED = 8 * HUGE  # bytes that small segments share, at most
 UNKNOWN = 1 << 62
 MOST_PENDING, PENDING_BYTES = 64, 1 << 16  # steps that are written together, and their bytes
 _NUMBERS: dict[str, set[type]] = {"f": {float, np.float32, np.float64}, "b": {bool, np.bool_}, "i": {int}, "u": {int}}
+_call: Any = call  # whose type `map` does not know
 _BYTES, _DTYPE, _SHAPE = ndarray.tobytes, attrgetter("dtype"), attrgetter("shape")
 _COPIES: dict[type, Callable[[Any], Any]] = {np.float32: float, np.float64: float, np.bool_: bool}
 ENDS = frozenset({"terminations", "truncations"})
@@ -242,7 +243,7 @@ class StepWriter:
         if list(map(_DTYPE, arrays)) != self._dtypes or list(map(_SHAPE, arrays)) != self._shapes:
             return False
         try:
-            taken = list(map(call, self._copies, values))
+            taken: list[Any] = list(map(_call, self._copies, values))
         except OverflowError:  # a whole number that the dtype cannot hold
             return False
         flags, before, after = self._parts
