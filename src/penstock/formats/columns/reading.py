@@ -169,8 +169,12 @@ class RaggedColumnReader(SegmentedColumn):
         """Fill the covered places of `out` with values by the numbers of `value_offsets`: one gather."""
         self._end_to_end.gather(selection.start, selection.length, selection.destination, as_bytes(out))
 
-    @cached_property
+    @property
     def value_offsets(self) -> IntArray:
+        return self._value_offsets
+
+    @cached_property
+    def _value_offsets(self) -> IntArray:
         """`[rows + 1]`: which values each row has, in the values of all runs end to end. Reads all offsets."""
         parts = [np.zeros(0, np.int64)]
         for offsets, segment in self._cuts():

@@ -124,8 +124,12 @@ class CountedRagged(ABC):
     @abstractmethod
     def lengths(self) -> IntArray: ...
 
-    @cached_property
+    @property
     def value_offsets(self) -> IntArray:
+        return self._offsets
+
+    @cached_property
+    def _offsets(self) -> IntArray:
         return offsets_of(self.lengths())
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
