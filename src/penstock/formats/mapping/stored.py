@@ -125,6 +125,7 @@ class NpzTree(FileTree):
         return TreeContent(leaves, values, left_out)
 
     def read(self, name: str, start: int, stop: int) -> Array:
+        _ = self.leaves  # finds the objects: an index of an earlier opening has no values
         if name in self._objects:
             return self._objects[name].rows[start:stop]
         return self._archive.array(name)[start:stop]
@@ -195,6 +196,7 @@ class Hdf5Tree(FileTree):
         return TreeContent(leaves, values, left_out)
 
     def read(self, name: str, start: int, stop: int) -> Array:
+        _ = self.leaves  # finds the datasets, where an index of an earlier opening was read
         dataset = self._datasets[name]
         if dataset.kind == "vlen":
             values, offsets = dataset.read_vlen(start, stop)
