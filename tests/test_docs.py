@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import os
 import re
@@ -136,6 +137,17 @@ def test_formats_name_extras_that_exist() -> None:
     assert {extra for entry in available().values() for extra in entry.extras} <= extras.keys()
 
 
+def test_the_install_page_has_every_extra() -> None:
+    extras = tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]
+    assert tables.EXTRAS.keys() == extras.keys()
+    page = text("docs/start/install.md")
+    assert page.count("<!-- extras -->") == 1
+    rows = rows_of(tables.filled(page))
+    assert extras.keys() <= rows.keys()
+    assert {file.parent.name for file in ROOT.glob("packages/*/pyproject.toml")} <= rows.keys()
+    assert rows["hf"][1] == "`fsspec`, `huggingface_hub`"
+
+
 def test_ci_and_make_name_no_host() -> None:
     for name in ("Makefile", ".ci/run", "constraints.txt", "pyproject.toml"):
         assert "://" not in text(name)
@@ -202,6 +214,16 @@ def test_outputs_are_of_blocks_that_pages_have() -> None:
 )
 def test_outputs_are_equal_but_for_times_sizes_and_digits(kept: str, found: str, equal: bool) -> None:
     assert page_outputs.same(kept, found) == equal
+
+
+def test_the_picture_of_info_shows_what_the_command_of_the_readme_prints() -> None:
+    """`make outputs` draws it."""
+    picture = text("docs/pictures/info.svg")
+    drawn = html.unescape("".join(re.findall(r"<text [^>]*>([^<]*)</text>", picture)))
+    printed = [text for texts in page_outputs.load(ROOT / "README.md").values() for text in texts]
+    assert any(
+        page_outputs.same("".join(drawn.split()), "".join(f"$penstockinfocartpole{text}".split())) for text in printed
+    )
 
 
 def test_outputs_are_shown_after_code_and_after_each_command() -> None:
