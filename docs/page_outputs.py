@@ -25,8 +25,9 @@ VARIES = "<!-- output varies -->"
 FENCED = re.compile(r"^```(?P<language>python|console)\n(?P<code>.*?)^```\n", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"\n?```text\n(?P<text>.*?)^```\n", re.MULTILINE | re.DOTALL)
 
-# Dates, digests, and times, speeds and sizes with their unit: they differ from run to run.
+# Dates, digests, pictures, and times, speeds and sizes with their unit: they differ from run to run.
 VARYING = re.compile(
+    r"base64,[\w+/=]+|"
     r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?(?:\.\d+)?Z?)?"
     r"|\b0x[0-9a-f]+\b|\b[0-9a-f]{12,}\b"
     r"|\d[\d.,]*\s?(?:(?:[kMG]i?)?B|[kMG])?/s\b|\d[\d.,]*\s?(?:ns|µs|us|ms|s|min|[kMG]i?B|B)\b"
