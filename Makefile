@@ -88,6 +88,7 @@ docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 
 outputs: .venv/dev.stamp ## run the pages and keep their outputs in docs/outputs; tests compare with them
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --outputs $(PAGES) packages/*/README.md
+	$(BIN)/python docs/page_outputs.py
 	$(BIN)/python docs/pictures/info.py
 
 dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried in two empty environments: the core, and all
