@@ -159,7 +159,7 @@ class StepWriter:
 
     def __init__(self, stream: StepStream, spec: Spec, alone: bool, wait: Callable[[], None]) -> None:
         self._stream, self._spec, self._lanes = stream, spec, stream.lanes
-        self._wait = wait  # says that steps are here that nobody has written or counted
+        self._wait = wait  # says that steps are here that are not written or counted yet
         self._segment: MemorySegment | None = None
         self._columns: list[_StepColumn] = []
         self.boundary = [path for path, column in spec.items() if column.align == "boundary"]
@@ -168,11 +168,11 @@ class StepWriter:
         # Where flags, rows before a step and rows after it begin among the values of `take`.
         flags = sum(path not in ENDS for path in inner)
         self._parts = flags, len(inner), len(inner) + len(self.boundary)
-        # Of the values of `take`: those of the step, and the rows before and after it.
+        # Of the values of `take`: of the step, and the rows before and after it.
         every = (*self.inner, *self.boundary, *self.boundary)
         self._fields = [(spec[path], () if alone else (stream.lanes,)) for path in every]
         self._types: list[type] = []  # of the values of the last step
-        self._arrays: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(slice(0))  # those of them that are arrays
+        self._arrays: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(slice(0))  # the arrays among them
         self._dtypes: list[np.dtype[Any]] = []  # of these
         self._shapes: list[tuple[int, ...]] = []
         self._copies: list[Callable[[Any], Any]] = []  # what makes bytes or a number of a value, which stay as they are
@@ -235,7 +235,7 @@ class StepWriter:
     def take(self, values: Sequence[Any]) -> bool:
         """Take a step if it continues all episodes, and return whether it did. The caller has the lock.
 
-        `values` are those of `inner`, then the rows of `boundary` before the step, and those after it.
+        `values` belong to `inner`, then to `boundary`: first the rows before the step, then the rows after it.
         """
         if self._left <= 0 or (list(map(type, values)) != self._types and not self._admit(values)):
             return False
