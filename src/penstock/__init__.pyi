@@ -21,7 +21,7 @@ from .data.map_dataset import MapDataset as MapDataset
 from .data.mix import mix as mix
 from .data.normalize import normalize as normalize
 from .data.open import open as open
-from .data.records import from_records as from_records
+from .data.from_arrays import from_records as from_records
 from .data.summarize import statistics as statistics
 from .doctor.check import check as check
 from .doctor.repair import repair as repair

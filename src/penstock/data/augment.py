@@ -25,7 +25,7 @@ import numpy as np
 
 from penstock.core.frozen import set_fields
 from penstock.core.ragged import Ragged
-from penstock.data.column_paths import replace_columns
+from penstock.data.normalize import replace_columns
 from penstock.errors import ArgumentError, PlanError, SpecError
 
 Layout = Literal["CHW", "HWC"]

@@ -18,9 +18,8 @@ from penstock.data.loadable import Loadable
 from penstock.data.map_function import MapFn, Mapped
 from penstock.data.plan_picture import PlanPicture, upcoming
 from penstock.data.planned_rows import asked_episodes
-from penstock.data.planned_samples import PlannedSamples
+from penstock.data.planned_samples import By, PlannedSamples, WeightFn, sample_weights, scan
 from penstock.data.relabel import GoalChoice, Relabelled
-from penstock.data.scan import By, WeightFn, sample_weights, scan
 from penstock.errors import ArgumentError, PlanError, SpecError
 from penstock.plan.base import is_endless
 from penstock.plan.epoch_length import EpochLength

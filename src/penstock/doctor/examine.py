@@ -19,8 +19,7 @@ from penstock.core.columns import Columns
 from penstock.core.text import counted
 from penstock.data.progress import tracked
 from penstock.doctor.block import EpisodeBlock, Hits, is_camera, is_clock
-from penstock.doctor.duplicates import first_of_equals
-from penstock.doctor.measures import BlockMeasures, Measures, judge, measured, novelty
+from penstock.doctor.measures import BlockMeasures, Measures, first_of_equals, judge, measured, novelty
 from penstock.doctor.rows import ROW_CHECKS
 from penstock.doctor.stored import ColumnSums, column_sums, narrow_dtypes, stored_statistics, wrong_statistics
 from penstock.doctor.thresholds import CheckThresholds

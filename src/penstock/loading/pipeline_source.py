@@ -16,10 +16,9 @@ from penstock.errors import PlanError, StateError
 from penstock.flow.look import Bottleneck, StageFigures, bottleneck, figures
 from penstock.flow.metrics import StageMetrics
 from penstock.loading.batch_source import Batches, Job, State
-from penstock.loading.printed import printed
 from penstock.loading.ranks import Ranks
 from penstock.loading.ticket import Batch, Ticket
-from penstock.loading.why import Why
+from penstock.loading.why import Why, printed
 
 LEAST_SECONDS = 0.2  # of measuring; below, one pause of the system decides the result
 

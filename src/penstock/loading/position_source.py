@@ -15,10 +15,12 @@ Ownership: arrays come from a `Recycler`, which uses the memory of a batch again
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import index
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -30,15 +32,63 @@ from penstock.data.planned_samples import PlannedSamples
 from penstock.data.recycler import Recycler
 from penstock.data.sample_blocks import LONGEST_SEARCH
 from penstock.errors import PlanError, StateError, WorkerError
-from penstock.files.remote import Wanted
+from penstock.files.remote import Wanted, begin_fetch
 from penstock.loading.batch_source import Job, State, Timed, untimed
-from penstock.loading.lookahead import looking_ahead
 from penstock.loading.ranks import Ranks
 from penstock.loading.seams import MixRecord, records
 from penstock.loading.skips import LARGEST, Skips
 from penstock.loading.ticket import Batch, Ticket
 from penstock.plan.base import is_endless
 from penstock.plan.batched import BatchedPlan
+
+AHEAD_BYTES = 64 << 20  # at 1 GB/s and 20 ms of latency, 20 MB are under way
+_FIRST, _MOST = 4, 256  # jobs of the second call, each later call has twice the jobs: the first ones measure a row
+
+
+class Sized(Protocol):
+    """Something that takes bytes, such as a `Job`."""
+
+    @property
+    def nbytes(self) -> float:
+        """The bytes."""
+        ...
+
+
+S = TypeVar("S", bound=Sized)
+
+
+def looking_ahead(jobs: Iterator[Job], *, most_rows: bool) -> Iterator[Job]:
+    """Yield each job after its bytes, and the bytes of the next jobs, were asked for."""
+    remote: bool | None = None
+    for job, fresh in with_requested(jobs, AHEAD_BYTES):
+        if fresh:
+            ranges = [wanted for each in fresh for wanted in each.remote_ranges()]
+            begin_fetch(ranges, most=most_rows)
+            remote = bool(ranges) if remote is None else remote
+        yield job
+        if not remote:
+            yield from jobs
+            return
+
+
+def with_requested(jobs: Iterator[S], ahead_bytes: float) -> Iterator[tuple[S, list[S]]]:
+    """Yield each job with the jobs whose bytes to request just before, perhaps none."""
+    waiting: deque[S] = deque(islice(jobs, 1))
+    fresh = list(waiting)
+    most = _FIRST
+    while waiting:
+        yield waiting.popleft(), fresh
+        fresh: list[S] = []
+        nbytes = sum(job.nbytes for job in waiting)
+        if 2 * len(waiting) <= most and 2 * nbytes <= ahead_bytes:
+            for job in islice(jobs, most):
+                fresh.append(job)
+                nbytes += job.nbytes
+                if nbytes >= ahead_bytes:
+                    break
+            waiting.extend(fresh)
+            most = min(2 * most, _MOST)
+
 
 PLAN_BLOCK = 4096  # positions planned and fetched by one call, so that its cost is spread over their batches
 TINY_BLOCK, TINY_BYTES = 16384, 1 << 20  # the same for tiny samples, up to so many bytes

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from penstock.data.shares import plans_below
+from penstock.data.plan_picture import plans_below
 from penstock.errors import PlanError
 from penstock.plan.base import Plan
 from penstock.plan.shard import ShardPlan
