@@ -29,7 +29,7 @@ CORE := $(wildcard $(patsubst src/penstock/%/__init__.py,tests/%,$(wildcard src/
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs dist clean
+.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs dist bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -69,6 +69,9 @@ fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format, i
 bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of compiled code checked: an hour
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
 		-o faulthandler_timeout=3600 --hypothesis-profile random tests/kernels tests/plan tests/data tests/containers packages/penstock-chess/tests packages/penstock-driving/tests
+
+bench: .venv/dev.stamp ## ten things that people wait for, of penstock, NumPy and what else is installed: three minutes
+	$(BIN)/python benchmarks/bench.py $(if $(AGAINST),--against $(AGAINST))
 
 figures: .venv/browser.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp .build/zarr3.stamp ## measure every figure of README and docs, other libraries as well
 	$(BIN)/python benchmarks/measure.py --peers

@@ -56,6 +56,7 @@ class Command:
 
 
 COMMANDS = (
+    Command("bench", "bench.py", "--rounds 1 --seconds 0.02 --only windows episodes packs"),
     Command("import_time", "import_time.py", "--runs 1 --only import"),
     Command("first_use", "first_use.py", "--only windows"),
     Command("gather", "gather.py", "--small"),
