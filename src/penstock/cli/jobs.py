@@ -171,7 +171,6 @@ class WorkOptions:
         return JobResources(**given)
 
     def make_runner(self) -> Runner:
-        """Return the runner."""
         name = self.runner or ("ray" if self.address is not None else "processes")
         if name != "ray" and self.address is not None:
             raise DataError(f"expected --address with --runner ray, got --runner {name}")
@@ -179,7 +178,6 @@ class WorkOptions:
         return runner_of(name, self.jobs, self.resources(), **options)
 
     def make_plan(self, operation: str, arguments: Mapping[str, Any]) -> WorkPlan:
-        """Return the work plan of an operation."""
         size = None if self.range_bytes is None else nbytes(self.range_bytes)
         return WorkPlan.make(operation, arguments, range_bytes=size)
 

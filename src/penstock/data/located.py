@@ -94,7 +94,6 @@ class DatasetFiles:
         )
 
     def open(self, *, allow_unfinished: bool = False, **options: Any) -> Source:
-        """Open the dataset for reading."""
         unfinished = UnfinishedWork.at(self.paths[0])
         if unfinished is not None and not allow_unfinished:
             raise self._refusal(unfinished, options)
@@ -157,7 +156,6 @@ class LocatedData:
 
     @property
     def format(self) -> str:
-        """Name of the format, or the names of all formats."""
         return ", ".join(dict.fromkeys(each.format.name for each in self.datasets))
 
     @property
@@ -181,7 +179,6 @@ class LocatedData:
         return source
 
     def _opened(self, options: Mapping[str, Any]) -> Source:
-        """The source of all datasets."""
         if len(self.datasets) == 1:
             return self.datasets[0].open(**options)
         parts: list[Source] = []

@@ -35,7 +35,6 @@ class BatchGrid:
 
     @classmethod
     def of(cls, picture: PlanFigures) -> BatchGrid:
-        """Return the grid of a picture."""
         columns = min(int(np.diff(picture.edges).max()), MOST_COLUMNS)
         return cls(min(len(picture.edges) - 1, max(MOST_CELLS // columns, 1)), columns)
 

@@ -80,7 +80,6 @@ def _of_mix(mix: MixedPlan, k: IntArray | None) -> Shares:
 
 
 def plans_below(plan: Plan) -> Sequence[Plan]:
-    """Return the plans directly below a plan."""
     if isinstance(plan, MixedPlan):
         return [part.plan for part in plan.parts]
     upstream: Plan | None = getattr(plan, "upstream", None)

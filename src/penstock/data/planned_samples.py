@@ -146,9 +146,7 @@ class SamplesOrigin(Protocol):
 class MixOrigin(Protocol):
     """How a mix was made."""
 
-    def with_parts(self, change: Callable[[PlannedSamples], PlannedSamples]) -> PlannedSamples:
-        """Return the mix of changed datasets."""
-        ...
+    def with_parts(self, change: Callable[[PlannedSamples], PlannedSamples]) -> PlannedSamples: ...
 
 
 class PlannedSamples:
@@ -234,7 +232,6 @@ class PlannedSamples:
         return PlannedSamples(self.sources, transform.reorder(self.plan), (*self.maps, *stages), origin)
 
     def through(self, function: Mapped) -> PlannedSamples:
-        """Return the samples after a function."""
         return PlannedSamples(self.sources, self.plan, (*self.maps, function), _Derived(self, function))
 
     def as_of(self, episodes: Sequence[int]) -> PlannedSamples | None:

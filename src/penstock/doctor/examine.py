@@ -139,7 +139,6 @@ def examine(
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Report:
-    """Check the values of a dataset."""
     examination = Examination(source, deep=deep, thresholds=thresholds)
     blocks = range(len(examination.weights()))
     with OrderedMap(examination.check, blocks, PrefetchLimits(threads)) as done:
@@ -178,7 +177,6 @@ class Examination:
         return _check_block(self._source, *self._blocks[block], self._paths, self._thresholds, self._stored)
 
     def report(self, blocks: Iterable[CheckedBlock]) -> Report:
-        """Return the report."""
         source = self._source
         findings = [entry.finding() for entry in source.account.left_out]
         if len(source) == 0:
@@ -282,7 +280,6 @@ def _check_block(
 
 
 def _unreadable(errors: Sequence[tuple[int, PenstockError]]) -> Iterator[Finding]:
-    """One finding for each message."""
     by_message: dict[str, list[int]] = {}
     corrupt = {str(error) for _, error in errors if isinstance(error, ChecksumError)}
     for episode, error in errors:

@@ -171,7 +171,6 @@ class Measures:
         self.known = np.zeros(self.episodes, np.uint8)
 
     def add(self, block: BlockMeasures) -> None:
-        """Add the measures of a block."""
         here = slice(block.first, block.first + len(block.lengths))
         self.lengths[here] = block.lengths
         self.known[here] = 1
@@ -195,7 +194,6 @@ def _unknown(measures: int, episodes: int) -> FloatArray:
 
 
 def measured(block: EpisodeBlock, thresholds: CheckThresholds, *, complete: bool) -> BlockMeasures:
-    """Return the measures of a block."""
     values: dict[str, FloatArray] = {"length": block.lengths.astype(np.float64)}
     for _, field_, rewards in block.arrays("rewards"):
         if field_.align == "step" and rewards.dtype.kind in "fiub" and rewards.ndim == 1:

@@ -23,9 +23,7 @@ class NamedEnvironments(Protocol):
         """Return the names of the benchmarks. Nothing is imported for it."""
         ...
 
-    def make(self, env: str, settings: Sequence[str]) -> gymnasium.Env[Any, Any]:
-        """Make an environment."""
-        ...
+    def make(self, env: str, settings: Sequence[str]) -> gymnasium.Env[Any, Any]: ...
 
     def described(self, env: str, settings: Sequence[str]) -> dict[str, Any]:
         """Return metadata of datasets of this environment, as plain values."""
@@ -34,7 +32,6 @@ class NamedEnvironments(Protocol):
 
 @cache
 def modules() -> tuple[NamedEnvironments, ...]:
-    """The modules of all entry points."""
     return tuple(point.load() for point in importlib.metadata.entry_points(group=GROUP))
 
 

@@ -93,7 +93,6 @@ class Stage:
 
     @property
     def rate(self) -> float:
-        """Samples a second."""
         return self.samples / self.seconds if self.seconds else 0.0
 
     @property

@@ -49,9 +49,7 @@ class Sized(Protocol):
     """Something that takes bytes, such as a `Job`."""
 
     @property
-    def nbytes(self) -> float:
-        """The bytes."""
-        ...
+    def nbytes(self) -> float: ...
 
 
 S = TypeVar("S", bound=Sized)
@@ -153,7 +151,6 @@ class PositionSource:
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of the dataset."""
         return self.dataset.fingerprint
 
     @property
@@ -162,7 +159,6 @@ class PositionSource:
         return self.batch_size or 1
 
     def start(self) -> State:
-        """Return the state at position 0."""
         return {"position": 0}
 
     def batches(self, epoch: int) -> int:
@@ -231,7 +227,6 @@ class PositionSource:
         return EpochSlice(epoch, lo, hi - (hi - lo) % self.step if self.drop_last else hi, after)
 
     def batch(self, epoch_slice: EpochSlice, lo: int) -> tuple[Batch, State]:
-        """Load one batch."""
         edges = self._edges(lo, min(lo + self.step, epoch_slice.hi))
         return next(self._load(edges[:2], epoch_slice, untimed))
 
@@ -241,7 +236,6 @@ class PositionSource:
         return None if epoch_slice is None else self.batch(epoch_slice, epoch_slice.lo)[0]
 
     def epoch(self, state: State) -> int | None:
-        """Return the epoch of a state."""
         epoch_slice = self.epoch_slice(int(state["position"]))
         return epoch_slice and epoch_slice.epoch
 
@@ -251,7 +245,6 @@ class PositionSource:
         return is_endless(self.dataset.plan)
 
     def epoch_start(self, epoch: int) -> State:
-        """Return the state at the start of an epoch."""
         if epoch < 0 or (epoch and self.endless):
             known = "0, the only epoch of a dataset without end" if self.endless else "0 or more"
             raise PlanError(f"expected an epoch of {known}, got {epoch}")
@@ -452,7 +445,6 @@ class PositionSource:
                 raise StateError(f"expected an epoch and its first position in a state, got {saved!r}")
 
     def skipping(self, skips: Skips) -> PositionSource:
-        """Return the same source with other skipped positions."""
         return replace(self, skips=skips)
 
 

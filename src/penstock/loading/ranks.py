@@ -48,7 +48,6 @@ class Ranks:
 
     @property
     def parts(self) -> int:
-        """Parts of every batch."""
         return self.world if self.mesh is None else len(self.mesh.holders)
 
     @property

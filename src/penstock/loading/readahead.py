@@ -60,7 +60,6 @@ class ReadAhead:
         return ReadAhead, (self._source, self._limits)
 
     def batch(self, positions: IntArray) -> Columns:
-        """Return the samples at some positions."""
         first = self._first(positions) if self._limits.threads else None
         if first is not None:
             with self._lock:
@@ -80,7 +79,6 @@ class ReadAhead:
         return first if np.array_equal(positions, following) else None
 
     def _next(self) -> Batch | None:
-        """The next batch that was read ahead."""
         if not self._home.is_here or self._jobs is None:
             return None
         try:

@@ -115,7 +115,6 @@ def why(samples: PlannedSamples, ticket: Ticket, skips: Skips, column: str | Non
 
 
 def why_at(samples: PlannedSamples, ticket: Ticket, positions: Int, skips: Skips, column: str | None) -> Why:
-    """Return the rows of samples at positions."""
     number = view_of(samples, column)
     view = samples.plan.views[number]
     lines = planned_rows(samples, samples.resolve(positions)[number], number)

@@ -77,7 +77,6 @@ class Episodes:
     def of(cls, source: Source, first: int) -> Episodes | None: ...
     @classmethod
     def of(cls, source: Source, first: int | None = None) -> Episodes | None:
-        """Return all episodes of a source, or the first ones."""
         n = len(source) if first is None else first
         fingerprint = source.fingerprint if first is None else source.fingerprint_of(first)
         if fingerprint is None:
@@ -133,7 +132,6 @@ class Episodes:
         return Groups.shared(key, lambda: np.maximum(0, -(-(self.length - room) // stride)), *known)
 
     def with_table(self, table: Callable[[], Columns]) -> Episodes:
-        """Return the same episodes with other metadata columns."""
         return Episodes(
             self.source,
             self.index,

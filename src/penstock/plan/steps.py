@@ -39,7 +39,6 @@ class NStepSums:
 
     @property
     def fingerprint(self) -> str:
-        """The numbers."""
         return repr(self)
 
     def __call__(self, columns: Columns, positions: IntArray) -> Columns:
@@ -188,7 +187,6 @@ class Steps(SampleTransform):
 
 
 def require_no_next(episodes: Episodes) -> None:
-    """Raise `PlanError` if the data have a column of next observations."""
     if stored := [path for path in episodes.aligns if under("next_observations", path)]:
         message = f"expected outputs of different names, got {stored[0]!r} as a column of the data"
         raise PlanError(f"{message}, which samples have already; use steps() instead of transitions()")

@@ -166,7 +166,6 @@ class ChunkAccount:
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state."""
         outcomes = np.array(state["outcomes"], np.uint8)
         counts = np.array(state["counts"], np.int64).reshape(len(Outcome))
         torn = {int(lo): int(n) for lo, n in state["torn"]}

@@ -106,7 +106,6 @@ class ChunkLoader:
         return np.array([self._weights.get(number, np.nan) for number in numbers.tolist()])
 
     def settle(self, numbers: Iterable[int], outcome: Outcome) -> None:
-        """Set the outcome of chunks in the account."""
         self._account.settle(list(numbers), outcome)
 
     def frames(self, number: int) -> Frames | Outcome:
@@ -231,7 +230,6 @@ class ChunkLoader:
             raise
 
     def forget(self, below: int) -> None:
-        """Forget chunks below a number."""
         with self._lock:
             self._weights = {number: weight for number, weight in self._weights.items() if number >= below}
             self._failed = {number for number in self._failed if number >= below}

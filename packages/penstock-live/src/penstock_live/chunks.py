@@ -45,7 +45,6 @@ class Loaded:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the frames."""
         return sum(frames.nbytes for frames in self.frames if frames is not None)
 
 
@@ -65,7 +64,6 @@ class Unpacked:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the blocks."""
         return sum(block.nbytes for block in self.blocks)
 
 
@@ -130,7 +128,6 @@ class ChunkReader:
         return replace(loaded, draws=draws, frames=kept)
 
     def forget(self, below: int) -> None:
-        """Forget chunks below a number."""
         self._loader.forget(below)
         if self._store is not None:
             self._store.forget(below)

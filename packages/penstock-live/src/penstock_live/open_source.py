@@ -44,9 +44,7 @@ class OwnedPart(Protocol):
         ...
 
     @property
-    def index(self) -> int:
-        """Number of the part."""
-        ...
+    def index(self) -> int: ...
 
 
 class OpenSource:

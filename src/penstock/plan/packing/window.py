@@ -196,7 +196,6 @@ def _decreasing(rule: Rule, rows: IntArray, capacity: int, parts: Parts) -> Wind
 
 
 def _taken(values: IntArray, order: IntArray | None) -> IntArray:
-    """`values[order]`, or all in the order they have."""
     return values if order is None else values.take(order, axis=0)
 
 

@@ -138,7 +138,6 @@ def _pipeline(
     set_options: Mapping[str, Any],
     run: Mapping[str, Any],
 ) -> LivePipeline:
-    """Build the pipeline."""
     if config is None:
         if directory is None or output is not None:
             raise DataError("expected a folder of games, or --config (and only then --output)")

@@ -69,3 +69,18 @@ NUMBERED = 1
 
 TARGETS = (36, 40, 32, 12, 20, 28, 44, 48, 52, 56, 60, 64, 8, 16, 24, 80, 84, -1)
 """Where, from `TAIL` on, the 6 x 3 targets are: q, d, moves left of result, best, played, orig, root, st; -1 is NaN."""
+
+
+CASTLE = 0
+"""The first of four columns."""
+EN_PASSANT = 4
+CLOCK = 5
+SEEN = 6
+BLACK = 7
+TRANSFORM = 8
+FROM = 9
+TO = 10
+PROMOTES = 11
+INDEX = 12
+STATE = 13
+"""Number of columns."""

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,17 +20,50 @@ from penstock_chess.lczero import messages
 from penstock_chess.lczero.assembly import Assembly
 from penstock_chess.lczero.binding import is_protobuf, load_config, load_request
 from penstock_chess.lczero.config import (
+    QueueConfig,
+    ShufflingChunkPoolConfig,
     ShufflingChunkPoolControlRequest,
     ShufflingChunkPoolControlResponse,
     StageControlResponse,
 )
-from penstock_chess.lczero.effects import without_effect
-from penstock_chess.lczero.graph import Branch, Graph
+from penstock_chess.lczero.graph import Branch, Feed, Graph
 from penstock_chess.lczero.history import History
 from penstock_chess.lczero.metrics import stage_metrics
 from penstock_chess.tensors import ChessTensors
 from penstock_live.pipeline import LiveOptions, LivePipeline
 from penstock_live.pool import ShufflingChunkPool
+
+GAMMA = ShufflingChunkPoolConfig().hanse_sampling_gamma
+CAPACITY = QueueConfig().queue_capacity
+
+
+def without_effect(branches: Sequence[Branch], queues: Mapping[str, Sequence[QueueConfig]]) -> list[str]:
+    """Return a warning for each setting without effect: here, or, as in the original, without another field."""
+    settings = [setting for branch in branches for feed in branch.feeds for setting in _of_feed(feed)]
+    tensors = {branch.names["tensor_generator"] for branch in branches}  # their capacity says how many batches wait
+    others = {name: outputs for name, outputs in queues.items() if name not in tensors}
+    sized = [name for name, outputs in others.items() if any(queue.queue_capacity != CAPACITY for queue in outputs)]
+    bounded = f"queue_capacity of {sized}, as what waits behind these stages is bounded in bytes"
+    return [*dict.fromkeys(settings), *([bounded] if sized else [])]
+
+
+def _of_feed(feed: Feed) -> list[str]:
+    pool = feed.pool
+    unpacker = feed.unpacker
+    settings = list[str]()
+    if unpacker.position_sampling is not None and unpacker.position_count is None:
+        settings.append(f"position_sampling of {feed.names['chunk_unpacker']!r}, without position_count")
+    if not isinstance(pool, ShufflingChunkPoolConfig):
+        return settings
+    name = feed.names["shuffling_chunk_pool"]
+    if not pool.hanse_sampling_threshold and pool.position_sampling is not None:
+        settings.append(f"position_sampling of {name!r}, without hanse_sampling_threshold")
+    if not pool.hanse_sampling_threshold and pool.hanse_sampling_gamma != GAMMA:
+        settings.append(f"hanse_sampling_gamma of {name!r}, without hanse_sampling_threshold")
+    if pool.position_cache_size and pool.cachehit_output is None:
+        settings.append(f"position_cache_size of {name!r}, without cachehit_output")
+    return settings
+
 
 VERSION = 2
 LOOK = 0.25  # seconds between two looks at the figures, while the loader runs
@@ -100,7 +133,6 @@ class DataLoader(Iterator[Batch]):
             pipeline.stop()
 
     def get_next(self, alias: str = "", timeout: float | None = None) -> Batch:
-        """Return the next batch of an output."""
         pipeline = self._pipeline(alias)
         self._watch()
         return tuple(pipeline.get_next(self._timeout if timeout is None else timeout).values())

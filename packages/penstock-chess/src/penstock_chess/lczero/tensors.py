@@ -27,7 +27,6 @@ class TensorBase:
         return list(self._array.strides)
 
     def element_size(self) -> int:
-        """Return the bytes of an element."""
         return self._array.itemsize
 
     def py_format(self) -> str:
@@ -36,5 +35,4 @@ class TensorBase:
         return "q" if dtype == np.int64 else dtype.char
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> AnyArray:
-        """Return the array."""
         return np.array(self._array, dtype, copy=copy)

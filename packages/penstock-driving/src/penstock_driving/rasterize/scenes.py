@@ -15,7 +15,7 @@ from penstock.core.ragged import offsets_of
 from penstock.errors import DataError
 from penstock_driving.geometry import box_corners, rotation33_as_yaw
 from penstock_driving.logs import EGO_EXTENT
-from penstock_driving.rasterize.cull import Circles
+from penstock_driving.rasterize.context import Circles
 
 LABELS = list(range(3, 16))  # the kinds of agent that are drawn: cars, ..., pedestrians, animals
 BLOCK = 1 << 16  # agents whose labels are looked at at once

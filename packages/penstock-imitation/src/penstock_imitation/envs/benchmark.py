@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from penstock.containers.pickle import ColorSpace
 from penstock.core.spaces import Space
+from penstock.errors import MissingExtraError
 
 if TYPE_CHECKING:
     import gymnasium
 
     from penstock_imitation.envs.config import EnvConfig
+
+
+def demand(modules: Iterable[str], how: str) -> None:
+    """Raise `MissingExtraError` unless all modules can be found; `how` tells the user what to do about it."""
+    missing = [module for module in modules if module not in sys.modules and importlib.util.find_spec(module) is None]
+    if missing:
+        names, verb = ", ".join(missing), "is" if len(missing) == 1 else "are"
+        raise MissingExtraError(f"{names} {verb} not installed; {how}")
+
 
 Context = Literal["fork", "spawn", "forkserver"]
 

@@ -36,7 +36,6 @@ class Factory:
     config: EnvConfig
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        """A new environment."""
         module, _, function = self.builder.partition(":")
         return getattr(importlib.import_module(module), function)(self.config)
 

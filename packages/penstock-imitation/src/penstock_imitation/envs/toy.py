@@ -78,7 +78,6 @@ class Toy(Benchmark):
 
 
 def task(name: str) -> ToyTask:
-    """The task of that name."""
     if name not in TASKS:
         raise DataError(f"unknown task {name!r} of the benchmark 'toy'{suggestion(name, TASKS)}; there are {[*TASKS]}")
     return TASKS[name]
