@@ -41,12 +41,7 @@ class _FirstRows(Ranks):
 
 
 class ReadAhead:
-    """Batches of a source at positions that a consumer asks for.
-
-    Args:
-        source: The source. Its batch size is not used.
-        limits: Limits for threads and memory.
-    """
+    """Batches of a source at positions that a consumer asks for."""
 
     def __init__(self, source: PositionSource, limits: PrefetchLimits) -> None:
         self._source, self._limits = source, limits

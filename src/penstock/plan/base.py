@@ -125,12 +125,6 @@ class Plan(ABC):
         """Return the positions in `lo : hi` whose samples are of some episodes, `[m]` int64, ascending.
 
         A pack is of every episode that it has rows of. A sample without rows is of the episode of its anchor.
-
-        Args:
-            source: Number of the source of the episodes.
-            episodes: `[e]` int64 numbers of the episodes in their source, ascending.
-            lo: First position.
-            hi: Position after the last one.
         """
         raise PlanError(f"expected a plan that finds the samples of an episode, got {type(self).__name__}; define uses")
 

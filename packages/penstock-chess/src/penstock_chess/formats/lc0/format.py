@@ -49,8 +49,7 @@ TARGET = Target(
 
 
 class Lc0Format(Format):
-    """Training games of Leela Chess Zero: gzip chunks, plain ones, tars of them, or a folder. See
-    docs/lc0.md.
+    """Training games of Leela Chess Zero: gzip chunks, plain ones, tars of them, or a folder. See docs/lc0.md.
 
     `open` knows the options of `Lc0Source`; `create` and `append` know `record` (`"v7"` or `"v6"`) and `level`.
     """

@@ -87,8 +87,7 @@ TARGET = Target(
 
 
 class L5KitFormat(Format):
-    """Driving logs as L5Kit stores them: scenes, frames, agents and faces of traffic lights. See
-    docs/logs.md.
+    """Driving logs as L5Kit stores them: scenes, frames, agents and faces of traffic lights. See docs/logs.md.
 
     `open` knows the options of `L5KitSource`, `create` the options of `L5KitWriter.create`.
     """
