@@ -116,7 +116,7 @@ COMMANDS = {
     ),
     "formats": ("penstock.cli.formats:formats", "List the formats, and whether each can write, append and check."),
     "why": ("penstock.cli.why:why", "Show the episodes, files and rows of a batch, from its ticket."),
-    "uses": ("penstock.cli.uses:uses", "Show the batches that had an episode, and later ones that will."),
+    "uses": ("penstock.cli.why:uses", "Show the batches that had an episode, and later ones that will."),
     "warmup": ("penstock.cli.warmup:warmup", "Compile all kernels now, so that first calls are fast."),
 }
 

@@ -1,4 +1,8 @@
-"""`locate`: the datasets at a location, and the format of each. `datasets_in`: all datasets below a folder."""
+"""`locate`: the datasets at a location, and the format of each. `datasets_in`: all datasets below a folder.
+
+Names of public datasets are as users of Hugging Face, LeRobot and Minari type them: `lerobot/pusht`,
+`D4RL/door/human-v2`. What is on this machine is opened first (`Format.locate`), then the dataset of the hub.
+"""
 
 from __future__ import annotations
 

@@ -22,14 +22,13 @@ from penstock.data.planned_samples import By, PlannedSamples, WeightFn, sample_w
 from penstock.data.relabel import GoalChoice, Relabelled
 from penstock.errors import ArgumentError, PlanError, SpecError
 from penstock.plan.base import is_endless
-from penstock.plan.epoch_length import EpochLength
 from penstock.plan.goals import Goals, Strategy
 from penstock.plan.outputs import MarkKind
 from penstock.plan.pack import Pack
 from penstock.plan.packing.index import Keep
 from penstock.plan.packing.rule import Flush, Method, Overlong
 from penstock.plan.ramp import Ramp
-from penstock.plan.repeat import Repeat
+from penstock.plan.repeat import EpochLength, Repeat
 from penstock.plan.row_numbers import RowNumbers
 from penstock.plan.select import Select, Take, rows_of_mask
 from penstock.plan.shard import Shard

@@ -24,8 +24,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.core.columns import Columns
-from penstock.data.plan_drawing import plan_page
-from penstock.data.plan_figures import Mixing, PartShares, PlanFigures
+from penstock.data.plan_figures import Mixing, PartShares, PlanFigures, plan_page
 from penstock.data.planned_rows import planned_rows, source_name, view_of
 from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import PlanError

@@ -17,8 +17,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from penstock.core.arrays import AnyArray, IntArray
-from penstock.core.columns import Columns
-from penstock.core.lazy_columns import LazyColumns
+from penstock.core.columns import Columns, LazyColumns
 from penstock.core.ragged import Array
 from penstock.core.selection import Selection
 from penstock.data.fetch import Empty, Fetch

@@ -4,7 +4,14 @@ A viewer sorts episodes by them, and `judge` reports the episodes that differ fr
 depends on the rows of that episode alone, so blocks may be read by any thread.
 
 Two episodes are duplicates if their digests are equal, which are made of every value of every column that was read,
-but for columns that number episodes and rows. Near duplicates have nearly the same features.
+but for columns that number episodes and rows.
+
+Near duplicates have the same number of steps, and means and standard deviations of their columns that differ by at most
+`near_share` of the spread over the dataset. Candidates are neighbours in the order of one random projection (fixed
+seed), so near duplicates cost a sort instead of all pairs. A pair that is more than `NEIGHBOURS` apart in that order is
+not found.
+
+The search takes bounded memory: tables of a row for each episode are scratch files, and work on them is by blocks.
 """
 
 from __future__ import annotations

@@ -10,6 +10,13 @@ the same edges, and takes rows `r * m // R : (r + 1) * m // R` of the `m` rows o
 the position of the next sample, the same on all ranks.
 
 Ownership: arrays come from a `Recycler`, which uses the memory of a batch again once nothing refers to it.
+
+Behind a URL, the bytes of later jobs are requested so that threads do not wait for one answer after another.
+The plan knows the rows of all jobs. Before it yields a job, `looking_ahead` requests the ranges of the next
+`AHEAD_BYTES` of rows in one call, so that neighbouring ranges of different batches become one request. It does so again
+when half of them are used up. Local data has no ranges: then it yields jobs as they come.
+
+`with_requested` decides from sizes alone when to request which jobs. `penstock_cluster.simulation` runs it too.
 """
 
 from __future__ import annotations

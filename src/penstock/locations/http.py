@@ -7,6 +7,11 @@ name proxies.
 
 Why no library: with 16 threads and 20 ms of latency, clients in Rust and on an event loop are not faster, and neither
 tells the version of the object that a range came from in all cases.
+
+A folder that links to itself, or to a folder above it, has no end: `run/latest/latest/...`. A folder with the names of
+a folder above it, and the sizes and versions of all its files, is such a link, and is left out: its objects are listed
+already, and reading a local folder does not follow such links either. A folder with the names of many folders above it
+is an error where its files have no versions, and left out with a warning where it has folders alone.
 """
 
 from __future__ import annotations

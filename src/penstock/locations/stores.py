@@ -4,6 +4,10 @@
 use it for ranges, and s3fs and the Hub's client for all else. All other schemes go through fsspec (`gs`, `memory`,
 `zip::`, and what else is installed).
 All are safe to use from any number of threads and after a fork. `ProvenStore` is above each of them.
+
+A request of s3fs takes 2.5 ms of one CPU, so ranges of 64 KiB come at 15 MB/s however many threads ask. A signed URL
+takes 0.8 ms for each object and half hour, and the client for HTTP reads its ranges as fast as from any web server.
+That client also sends `If-Match`, so an object that changed is noticed by the request that reads it.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import IntArray
-from penstock.core.columns import Columns, under
-from penstock.core.lazy_columns import LazyColumns
+from penstock.core.columns import Columns, LazyColumns, under
 from penstock.core.ragged import Array
 from penstock.core.selection import Selection
 from penstock.core.spec import Align

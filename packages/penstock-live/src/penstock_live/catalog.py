@@ -18,8 +18,8 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from penstock_live.account import SourceGone
 from penstock_live.events import EventLog, SourceOpened
-from penstock_live.failures import SourceGone
 from penstock_live.intake import Intake
 from penstock_live.journal import Arrival
 from penstock_live.open_source import OpenSource

@@ -25,19 +25,20 @@ import numpy.typing as npt
 from penstock.errors import DataError, FormatError
 from penstock.flow.metrics import StageMetrics, idle
 from penstock.flow.queue import SLICE, QueueClosed
-from penstock_live.account import ChunkAccount, Outcome
-from penstock_live.block import Block
-from penstock_live.catalog import ChunkCatalog
-from penstock_live.chunk_source import Wanted, WantedOfEach
-from penstock_live.events import ChunkGone, EventLog
-from penstock_live.failures import (
+from penstock_live.account import (
+    ChunkAccount,
     LostError,
+    Outcome,
     RejectedError,
     SourceGone,
     may_pass,
     outcome_of,
     reason_of,
 )
+from penstock_live.block import Block
+from penstock_live.catalog import ChunkCatalog
+from penstock_live.chunk_source import Wanted, WantedOfEach
+from penstock_live.events import ChunkGone, EventLog
 from penstock_live.hanse import Float
 from penstock_live.hooks import ChunkFunctions, Frames, Rejected, ascending
 from penstock_live.unpacker import one_use

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.ragged import offsets_of
-from penstock_live.account import Outcome
+from penstock_live.account import (
+    LostError,
+    Outcome,
+)
 from penstock_live.block import Block, Part
 from penstock_live.chunk_loader import ChosenFrames, ChunkLoader, index_of, once
-from penstock_live.failures import (
-    LostError,
-)
 from penstock_live.hanse import Float, HanseSampling
 from penstock_live.hooks import Frames
 from penstock_live.pool import OPEN, REJECTED, Draws

@@ -1,4 +1,8 @@
-"""Restores the frames of a loaded state while the reservoir is in use, after its checksum was compared."""
+"""Restores the frames of a loaded state while the reservoir is in use, after its checksum was compared.
+
+A state refers to chunks and frames by number, and most numbers are plausible, so looking at each part finds little.
+The checksum is of the values and not of their form: arrays that became lists on the way through JSON have the same.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
 from penstock.flow.ordered_map import OrderedMap
 from penstock.flow.queue import SLICE
-from penstock_live.account import ChunkAccount, Outcome
+from penstock_live.account import ChunkAccount, Outcome, outcome_of
 from penstock_live.block import Block
 from penstock_live.catalog import ChunkCatalog
 from penstock_live.chunk_loader import ChunkLoader
@@ -45,7 +45,6 @@ from penstock_live.events import (
     SourcesArrived,
 )
 from penstock_live.extractor import SimpleChunkExtractor
-from penstock_live.failures import outcome_of
 from penstock_live.hanse import HanseSampling
 from penstock_live.hooks import ChunkFunctions, ChunkStages
 from penstock_live.intake import Intake

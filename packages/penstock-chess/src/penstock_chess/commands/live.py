@@ -14,8 +14,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from penstock.cli.fitted import Fitted
-from penstock.cli.show import Json, print_json
+from penstock.cli.show import Fitted, Json, print_json
 from penstock.errors import DataError
 from penstock.files import write_atomic
 from penstock_chess.lczero import DataLoader, DataLoaderConfig, load_config

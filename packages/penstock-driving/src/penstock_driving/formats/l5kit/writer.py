@@ -1,4 +1,9 @@
-"""Writing scenes: rows first, the row of the scene last. Parts become one dataset, with the same bytes as one run."""
+"""Writing scenes: rows first, the row of the scene last. Parts become one dataset, with the same bytes as one run.
+
+`L5KitWriter.begin_at` puts the rows of a part where they are in the whole dataset, so the chunks of a part are moved,
+and intervals count from the right row. If agents or faces were not known to begin elsewhere, intervals of frames are
+changed here, and agents are encoded again. Arrays in `.npy` files are copied.
+"""
 
 from __future__ import annotations
 
