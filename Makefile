@@ -21,6 +21,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # The distributions beside the core, which `penstock[all]` requires.
 PACKAGES := $(wildcard packages/*)
 
+# The pages, whose code is run, beside the READMEs of packages.
+PAGES := README.md CONTRIBUTING.md docs
+
 # The core, which most changes need. Tests whose names say that processes start or are killed are left out.
 QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batches engine iterators order ranks ticket)
 
@@ -29,7 +32,7 @@ CORE := $(wildcard $(patsubst src/penstock/%/__init__.py,tests/%,$(wildcard src/
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs dist bench clean
+.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs outputs dist bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -43,7 +46,7 @@ examples: .venv/examples.stamp ## the learners in examples/, in full, with their
 		$(BIN)/python examples/$$name.py --out out/examples/$$name.png; done
 
 test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --doctest-modules src tests packages README.md CONTRIBUTING.md docs
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --doctest-modules src tests packages $(PAGES)
 
 quick: .venv/dev.stamp ## tests of the core, which most changes need: a minute or so
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -k "not kill and not process" $(addprefix tests/,$(QUICK))
@@ -81,7 +84,10 @@ browser: .venv/browser.stamp docs ## tests of the viewer and of the search of th
 	PENSTOCK_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -q packages/penstock-studio/tests/browser
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python docs/build.py
+
+outputs: .venv/dev.stamp ## run the pages, and keep what their code prints, in docs/outputs; tests compare with it
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --outputs $(PAGES) packages/*/README.md
 
 dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried in two empty environments: the core, and all
 	rm -rf dist .build/core .build/all

@@ -342,7 +342,7 @@ EXPERIMENT = """
 import json
 
 from penstock_imitation.envs.config import Config
-from penstock_imitation.il_representations.envs.config import ingredients
+from penstock_imitation.envs.sacred import ingredients
 from sacred import Experiment
 
 parts = ingredients()
@@ -379,7 +379,7 @@ def test_sacred_ingredients(tmp_path) -> None:
 
 def test_sacred_without_what_it_imports(tmp_path) -> None:
     (tmp_path / "pkg_resources.py").write_text("raise ModuleNotFoundError('no', name='pkg_resources')")
-    done = _python("import penstock_imitation.il_representations.envs.config as s; s.ingredients()", path=tmp_path)
+    done = _python("import penstock_imitation.envs.sacred as s; s.ingredients()", path=tmp_path)
     assert "MissingExtraError: sacred imports pkg_resources, which setuptools no longer has" in done.stderr
 
 
