@@ -94,50 +94,23 @@ MANY_CELLS = 1 << 29  # elsewhere: some bytes each, and calls are few
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """Shapes from which rasters are drawn, in fixed-point pixels: some kilobytes a raster.
-
-    Args:
-        views: Number of views.
-        boxes: `[m, 4, 2]` int32 corners of boxes.
-        box_plane: `[m]` int64 plane of each box: view * channels + channel.
-        marks: `[b, 4, 2]` int32 corners of the boxes of attributes, in the order of drawing.
-        mark_plane: `[b]` int64 plane of each.
-        mark_value: `[b]` uint8 value of each.
-        lanes: `[k, 40, 2]` int32 outlines of lanes.
-        lane_view: `[k]` int64 view of each lane.
-        lane_level: `[k]` int64 layer of its lines.
-        lane_color: `[k, 3]` uint8 colour of its road.
-        edges: `[q, 2, 2]` int32 sides of crosswalks.
-        edge_view: `[q]` int64 view of each side.
-        palette: `[views, levels, 3]` uint8 colour of each layer.
-        cut: `[views, 3]` int64 place of each view in the aerial image.
-        turn: `[views, 2, 3]` float64 how each view is turned.
-
-    Example:
-        >>> from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE
-        >>> scenes = Scenes.of(*(np.zeros(1, dtype) for dtype in (FRAME_DTYPE, AGENT_DTYPE, TL_FACE_DTYPE)))
-        >>> from penstock_driving.rasterize import RenderContext
-        >>> context = RenderContext((9, 9), (1.0, 1.0), (0.5, 0.5))
-        >>> vectors = VectorRasterizer(BoxRasterizer(context, 0.5, 0)).vectors(scenes, Views.of_ego(scenes, [[0]]))
-        >>> vectors.boxes.shape  # the vehicle
-        (1, 4, 2)
-    """
+    """Shapes from which rasters are drawn, in fixed-point pixels: some kilobytes a raster."""
 
     views: int
-    boxes: Int32Array
-    box_plane: IntArray
-    marks: Int32Array
+    boxes: Int32Array  # `[m, 4, 2]` corners
+    box_plane: IntArray  # `[m]`: view * channels + channel
+    marks: Int32Array  # `[b, 4, 2]` corners of the boxes of attributes, in the order of drawing
     mark_plane: IntArray
     mark_value: ByteArray
-    lanes: Int32Array
+    lanes: Int32Array  # `[k, 40, 2]` outlines
     lane_view: IntArray
-    lane_level: IntArray
-    lane_color: ByteArray
-    edges: Int32Array
+    lane_level: IntArray  # `[k]` layer of its lines
+    lane_color: ByteArray  # `[k, 3]` of its road
+    edges: Int32Array  # `[q, 2, 2]` sides of crosswalks
     edge_view: IntArray
-    palette: ByteArray
-    cut: IntArray
-    turn: FloatArray
+    palette: ByteArray  # `[views, levels, 3]` colour of each layer
+    cut: IntArray  # `[views, 3]` place in the aerial image
+    turn: FloatArray  # `[views, 2, 3]`
 
     @property
     def nbytes(self) -> int:
