@@ -38,7 +38,7 @@ from penstock.formats.base.writer import Writer
 from penstock.locations.location import LocationLike, Place, Url, has_url, output_place
 from penstock.locations.upload import uploading
 
-IN_PARTS = "penstock.cli.jobs:convert_in_parts"
+IN_PARTS = "penstock.jobs.in_parts:convert_in_parts"
 """What converts in parts. It is above this package, because it runs many kinds of work, so it is found by its name."""
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 else:
     torch = require("torch", "torch")
 
+__all__ = ["Tensors", "TorchOutput", "shared", "to_torch"]
+
 SLOTS = 3  # batches whose copies may be under way: one being filled, one on its way, one that the consumer waits for
 
 
@@ -75,8 +77,6 @@ if TYPE_CHECKING:
     import torch
 else:
     torch = require("torch", "torch")
-
-__all__ = ["Tensors", "TorchOutput", "shared", "to_torch"]
 
 
 class TorchOutput:
