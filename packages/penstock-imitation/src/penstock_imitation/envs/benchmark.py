@@ -20,8 +20,6 @@ from penstock_imitation.envs.config import EnvConfig
 if TYPE_CHECKING:
     import gymnasium
 
-    from penstock_imitation.envs.config import EnvConfig
-
 
 @dataclass(frozen=True)
 class Factory:
