@@ -134,7 +134,6 @@ class LengthsFile:
             data, position = data[written:], position + written
 
     def read(self, first: int, last: int) -> IntArray:
-        """Read known lengths."""
         with open(self._path if self.finished else self.partial, "rb") as file:
             file.seek(len(self._header) + first * self._width)
             raw = file.read((last - first) * self._width)

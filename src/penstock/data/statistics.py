@@ -172,7 +172,6 @@ class ColumnStatistics:
             ] * self.count.size
 
     def __or__(self, other: ColumnStatistics) -> ColumnStatistics:
-        """Return the statistics of the values of both."""
         if self.shape != other.shape or len(self.buckets) != len(other.buckets):
             raise SpecError(f"expected statistics of equal shapes to merge, got {self.shape} and {other.shape}")
         return ColumnStatistics(

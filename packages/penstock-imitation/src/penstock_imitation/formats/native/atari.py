@@ -48,7 +48,6 @@ class AtariKind(Kind):
         return head.startswith(MAGIC) and b"'|O'" in head[:80] and b"states" in head
 
     def open(self, path: Path, **options: Any) -> Source:
-        """As `read_atari` does, with its options."""
         return read_atari(path, **options)
 
 

@@ -37,7 +37,6 @@ class DmControlKind(Kind):
         return opening(head, 1) == ["EMPTY_LIST"] and any(name in head[:256] for name in _CLASSES)
 
     def open(self, path: Path | Sequence[Path], **options: Any) -> Source:
-        """As `read_dm_control` does, with its options."""
         return read_dm_control(path, **options)
 
 

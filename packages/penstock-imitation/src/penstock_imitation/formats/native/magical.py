@@ -46,7 +46,6 @@ class MagicalKind(Kind):
         return len(first) == 2 and first[0] == "EMPTY_DICT" and first[1] in _KEYS and named
 
     def open(self, path: Path | Sequence[Path], **options: Any) -> Source:
-        """As `read_magical` does, with its options."""
         return read_magical(path, **options)
 
 

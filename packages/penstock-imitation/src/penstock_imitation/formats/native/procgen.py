@@ -38,7 +38,6 @@ class ProcgenKind(Kind):
         return len(first) == 3 and first[0] == "EMPTY_DICT" and first[1] in KEYS and first[2] == "EMPTY_LIST"
 
     def open(self, path: Path, **options: Any) -> Source:
-        """As `read_procgen` does, with its options."""
         return read_procgen(path, **options)
 
 
