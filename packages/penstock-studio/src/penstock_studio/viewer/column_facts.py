@@ -1,8 +1,8 @@
-"""What the columns of a dataset say about themselves: names of their elements, unit, names of values, form of a curve.
+"""Facts of columns for their curves: names of elements, unit, names of values, form.
 
-Names of elements are those of LeRobot's features, or `element_names` in the metadata of a dataset, by path. Units are
-`units` in the metadata, by path, as a mapping writes them. Names of values are `value_names`, by path: a list, or an
-object from values to names; `action_meanings` are those of `actions`.
+Names of elements come from the features of LeRobot, or from `element_names` in the metadata of a dataset, by path.
+Units are `units` in the metadata, by path, as a mapping writes them. Names of values are `value_names`, by path: a
+list, or an object from values to names; `action_meanings` name the values of `actions`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def is_depth(path: str, field: Field) -> bool:
 
 
 def _sides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Height and width of `[H, W]`, `[H, W, 1]` or `[1, H, W]`; what is left of other shapes."""
+    """Height and width of `[H, W]`, `[H, W, 1]` or `[1, H, W]`; or another shape without a side of 1."""
     return shape if len(shape) < 3 else shape[1:] if shape[0] == 1 else shape[:-1] if shape[-1] == 1 else shape
 
 
@@ -50,9 +50,9 @@ def colored(rows: AnyArray, scale: tuple[float, float]) -> ByteArray:
 
 def table() -> ByteArray:
     """`[256, 3]` colours of the scale."""
-    at: FloatArray = np.linspace(0, len(STOPS) - 1, 256)
+    levels: FloatArray = np.linspace(0, len(STOPS) - 1, 256)
     stops = np.arange(len(STOPS), dtype=np.float64)
-    sides: list[FloatArray] = [np.interp(at, stops, STOPS[:, i]) for i in range(3)]
+    sides: list[FloatArray] = [np.interp(levels, stops, STOPS[:, i]) for i in range(3)]
     return np.stack(sides, axis=1).round().astype(np.uint8)
 
 

@@ -55,7 +55,7 @@ Encoding = Literal["png", "jpeg"]
 
 
 class AlignedEpisode(NamedTuple):
-    """An episode of any dataset beside a first one: its row `zero` is at row `first` there, its rows `step` apart."""
+    """An episode of any dataset next to a first one: its row `zero` is at row `first` there, its rows `step` apart."""
 
     contents: EpisodeContents
     e: int
@@ -64,7 +64,7 @@ class AlignedEpisode(NamedTuple):
     step: float
 
     def values(self, column: str, rows: IntArray, width: int) -> AnyArray:
-        """`[n, width]` values of a column beside `[n]` rows of the first episode; NaN where there are none."""
+        """`[n, width]` values of a column next to `[n]` rows of the first episode; NaN where there are none."""
         return self.contents.at(self.e, column, np.rint(self.zero + (rows - self.first) / self.step), width)
 
 
@@ -169,19 +169,19 @@ class EpisodeContents:
         """Return the exact values at a row, or at the last row, of every curve. Integers that JavaScript does
         not have are text, and so are numbers that JSON does not have.
         """
-        found: dict[str, list[Any]] = {}
+        values: dict[str, list[Any]] = {}
         for path in self.curves:
             begin, end = self._column_rows(e, path)
             if end > begin:
                 place = min(begin + max(row, 0), end - 1)
                 numbers = flattened(self.rows(path, place, place + 1))[0, :MOST_ELEMENTS].tolist()
-                found[path] = [_plain(number) for number in numbers]
-        return found
+                values[path] = [_plain(number) for number in numbers]
+        return values
 
     def at(self, e: int, column: str, places: AnyArray, width: int) -> AnyArray:
         """Return `[n, width]` float64 values of a column at `[n]` rows of an episode; NaN outside of it."""
         begin, end = self._column_rows(e, column)
-        found = np.full((len(places), width), np.nan)
+        values = np.full((len(places), width), np.nan)
         there = (places >= 0) & (places < end - begin)
         if there.any():
             inside = places[there].astype(np.int64)
@@ -189,8 +189,8 @@ class EpisodeContents:
             rows = flattened(self.rows(column, begin + low, begin + int(inside.max()) + 1))
             if rows.shape[1] < width:
                 raise ArgumentError(f"expected {column!r} with {width} numbers in both episodes, got {rows.shape[1]}")
-            found[there] = rows[inside - low, :width]
-        return found
+            values[there] = rows[inside - low, :width]
+        return values
 
     def changes(self, e: int, column: str) -> dict[str, int | None]:
         """Return the `first` row of an episode at which a column is another than at the row before, and the `last`."""
@@ -206,9 +206,10 @@ class EpisodeContents:
         if not (elements := self.columns[column]["path"]):
             known = [path for path, facts in self.columns.items() if facts["path"]]
             raise ArgumentError(f"expected a column of positions among {known}, got {column!r}")
-        at = np.unique(np.linspace(0, stop - start, PATH_POINTS, endpoint=False).astype(np.int64))
-        rows = flattened(self.rows(column, start, stop))[at[at < stop - start]][:, elements]
-        return np.concatenate([at[: len(rows), None], rows], axis=1).astype(np.float64)
+        steps = np.unique(np.linspace(0, stop - start, PATH_POINTS, endpoint=False).astype(np.int64))
+        steps = steps[steps < stop - start]
+        rows = flattened(self.rows(column, start, stop))[steps][:, elements]
+        return np.concatenate([steps[:, None], rows], axis=1).astype(np.float64)
 
     def text(self, e: int, column: str) -> dict[str, Any]:
         """Return the texts of a column, or its ragged rows as text, where they change: `[row, text]`, and whether there
@@ -219,17 +220,17 @@ class EpisodeContents:
         field = self._data.spec[column]
         begin, end = self._data.source.episode_rows(field.align, self.number(e))
         one = np.ones(1, np.int64)
-        found: list[list[Any]] = []
+        texts: list[list[Any]] = []
         for first in range(begin, end, MOST_TEXTS):
             n = min(MOST_TEXTS, end - first)
             selection = Selection(one * 0, one * first, one * n, one * 0, (1, n))
             rows = self._data.source.read_ragged(column, selection)
             for i, words in enumerate(_words(Ragged(rows.values, rows.offsets), is_text=field.kind == "text")):
-                if not found or found[-1][1] != words:
-                    if len(found) == MOST_TEXTS:
-                        return {"texts": found, "more": True}
-                    found.append([first - begin + i, words])
-        return {"texts": found, "more": False}
+                if not texts or texts[-1][1] != words:
+                    if len(texts) == MOST_TEXTS:
+                        return {"texts": texts, "more": True}
+                    texts.append([first - begin + i, words])
+        return {"texts": texts, "more": False}
 
     def _flags(self, column: str, rows: AnyArray) -> ByteArray:
         wrong = any_value(~np.isfinite(rows)) if rows.dtype.kind == "f" else np.zeros(len(rows), np.bool_)

@@ -51,7 +51,7 @@ def _series(by_name: Mapping[str, ViewedDataset], data: ViewedDataset, request: 
     """`[n, 2, k]` values and `[n]` uint8 flags of points.
 
     With `minus=E`, `of=NAME`, `first_at`, `other_at` and `step`, the difference from another episode; with
-    `predicted=1`, what is predicted for each row.
+    `predicted=1`, the prediction for each row.
     """
     query = request.query_params
     last, minus = query.get("last"), query.get("minus")

@@ -87,7 +87,7 @@ def _config(path: Path, index: PacketIndex) -> dict[str, Any] | None:
                 if codec is None:
                     return None
                 config: dict[str, Any] = {"codec": codec, "codedWidth": index.width, "codedHeight": index.height}
-                if context.colorspace == UNSPECIFIED:  # as FFmpeg takes it, so that colours are those of the rows
+                if context.colorspace == UNSPECIFIED:  # as FFmpeg takes it, so that colours are as in the rows
                     full = context.color_range == FULL_RANGE
                     config["colorSpace"] = {"matrix": "smpte170m", "primaries": "bt709", "transfer": "bt709"}
                     config["colorSpace"]["fullRange"] = full
@@ -105,7 +105,8 @@ def codec_text(name: str, setup: bytes) -> str | None:
     if name == "h264" and len(setup) > 3 and setup[0] == 1:
         return f"avc1.{setup[1:4].hex()}"
     if name == "av1" and len(setup) > 3:
-        profile, level, flags = setup[1] >> 5, setup[1] & 31, setup[2]
+        profile, level = setup[1] >> 5, setup[1] & 31
+        flags = setup[2]
         depth = (12 if flags & 32 else 10) if flags & 64 else 8
         return f"av01.{profile}.{level:02}{'H' if flags & 128 else 'M'}.{depth:02}"
     if name == "vp8":

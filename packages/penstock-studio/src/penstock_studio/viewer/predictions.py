@@ -1,7 +1,7 @@
-"""`Predictions`: what a policy predicts at each step of a dataset, drawn over its curves.
+"""`Predictions`: the values that a policy predicts at each step of a dataset, drawn over its curves.
 
-They are a dataset too, in any format: the same episodes with as many steps, and columns of the same paths. Rows of the
-shape of the column are one prediction for the step; rows `[H, ...]` are a chunk, the values of the step and of the
+They are a dataset too, in any format: the same episodes with the same lengths, and columns of the same paths. Rows of
+the shape of the column are one prediction for the step; rows `[H, ...]` are a chunk, the values of the step and of the
 H - 1 after it.
 """
 

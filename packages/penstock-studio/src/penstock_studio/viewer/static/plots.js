@@ -95,7 +95,7 @@ export function columnPlot(column, facts, members, page, title = column) {
     const listed = members.flatMap((member, m) => Array.from({ length: data[m]?.k ?? 0 }, (_, j) => ({
       label: nameOf(j), stroke: colorOf(j), width: 1.4, dash: DASHES[m % DASHES.length], show: !isHidden(j), cap: "round",
       paths: states ? () => null : steps ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear(),
-      points: { show: !steps, size: 4, filter: (u, i) => (steps || members.length > 1 ? null : alone(u.data[i], u.over.clientWidth)) },
+      points: { show: !steps && members.length === 1, size: 4, filter: (u, i) => (steps || members.length > 1 ? null : alone(u.data[i], u.over.clientWidth)) },
     })));
     return {
       width: Math.max(80, holder.clientWidth), height: states ? lanes * LANE + AXIS + 8 : HEIGHT, padding: [6, 8, 0, 0],
