@@ -14,9 +14,10 @@ from rich.text import Text
 
 import penstock
 from examples.demo.encoder import Learned, Lessons, Probe, interrupted, probe
+from examples.demo.report import sparkline
 from examples.demo.shards import ImageTask, looked_at, record
 from penstock.cli.info import bytes_at
-from penstock.cli.show import Fitted, size, sparkline
+from penstock.cli.show import Fitted, size
 from penstock.core.spaces import Discrete
 
 

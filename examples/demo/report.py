@@ -12,9 +12,18 @@ from rich.text import Text
 
 from examples.demo.road import Result
 from penstock.cli.info import bytes_at
-from penstock.cli.show import Fitted, size, sparkline
+from penstock.cli.show import BARS, Fitted, size
+from penstock.core.svg import heights
 
 PLAYERS = ("random", "clone", "expert")
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """Draw values in order as at most `width` bars, each the mean of its share."""
+    numbers = np.asarray(values, np.float64)
+    shares = np.array([share.mean() for share in np.array_split(numbers, min(width, len(numbers)))])
+    drawn = heights(shares, float(shares.min()), float(shares.max()))
+    return "".join(BARS[i] for i in np.rint(drawn * (len(BARS) - 1)).astype(int))
 
 
 def tables(results: Sequence[Result]) -> RenderableType:
