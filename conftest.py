@@ -112,7 +112,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Blocks of pages have no fixtures: they read the option here."""
-    Outputs.kept_again = config.getoption("--outputs")
+    Outputs.kept_again = config.getoption("--outputs", default=False)
 
 
 class Outputs:
