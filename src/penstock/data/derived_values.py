@@ -47,8 +47,8 @@ from penstock.files.user_cache import remove_folders, touch, user_cache
 from penstock.flow.limits import PrefetchLimits, cores
 from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.base.source import Source
-from penstock.formats.columns.joining import join_stores
 from penstock.formats.columns.source import ColumnsSource
+from penstock.formats.columns.table import join_stores
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.kernels.rows import RowMap
 

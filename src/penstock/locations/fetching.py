@@ -28,7 +28,7 @@ from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import ChangedObjectError
 from penstock.files.remote import FileState, RemoteFile
-from penstock.files.scratch import scratch_file
+from penstock.files.replace import scratch_file
 from penstock.locations.blocks import BLOCK, BlockCache, CachedObject, saying_no_room, stretches
 from penstock.locations.fetch_progress import fetch_progress
 from penstock.locations.objects import NoRangesError, ObjectInfo, joined

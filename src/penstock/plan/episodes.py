@@ -29,7 +29,7 @@ from penstock.core.ragged import Array
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.errors import PlanError, StateError, suggestion
-from penstock.files.shared import SHARED_BYTES, shared_arrays
+from penstock.files.user_cache import SHARED_BYTES, shared_arrays
 from penstock.formats.base.returns import RETURN, returns_of
 from penstock.formats.base.source import Source
 from penstock.kernels.locate import Groups, OffsetGroups

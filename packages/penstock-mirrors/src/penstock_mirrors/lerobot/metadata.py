@@ -31,8 +31,8 @@ from penstock.formats.lerobot.episodes import (
     stored_rows,
 )
 from penstock.formats.lerobot.info import CAMERAS, INDICES, STATS, TOOLS, Info, read_info, read_json
+from penstock.formats.lerobot.joining import PendingEpisode, read_pending, video_info
 from penstock.formats.lerobot.language import MESSAGE_FIELDS
-from penstock.formats.lerobot.pending import PendingEpisode, read_pending, video_info
 from penstock.formats.lerobot.stats import add_figures
 from penstock_mirrors.lerobot.arguments import (
     RepoType,

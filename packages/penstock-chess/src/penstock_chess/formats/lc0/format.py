@@ -11,9 +11,8 @@ from typing_extensions import override
 
 from penstock.core.spec import Spec
 from penstock.files import locked, move, sync
-from penstock.formats.base.findings import Finding
+from penstock.formats.base.findings import Finding, Repair
 from penstock.formats.base.format import Format
-from penstock.formats.base.repairs import Repair
 from penstock.formats.base.writer import Target
 from penstock_chess.formats.lc0.check import findings
 from penstock_chess.formats.lc0.files import has_games

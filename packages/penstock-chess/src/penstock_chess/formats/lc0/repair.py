@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.containers.tar import END
 from penstock.containers.tar.walk import torn_end
 from penstock.errors import FormatError
-from penstock.formats.base.repairs import Repair, cut_repair
+from penstock.formats.base.findings import Repair, cut_repair
 from penstock_chess.formats.lc0.files import files_at
 from penstock_chess.formats.lc0.index import begins_with_record
 

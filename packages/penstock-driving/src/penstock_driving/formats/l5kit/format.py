@@ -12,9 +12,8 @@ from typing_extensions import override
 
 from penstock.core.spec import Spec
 from penstock.files import locked
-from penstock.formats.base.findings import Finding
+from penstock.formats.base.findings import Finding, Repair
 from penstock.formats.base.format import Format
-from penstock.formats.base.repairs import Repair
 from penstock.formats.base.writer import Target
 from penstock_driving.formats.l5kit.check import findings
 from penstock_driving.formats.l5kit.joining import join_tables

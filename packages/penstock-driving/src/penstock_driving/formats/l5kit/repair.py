@@ -10,10 +10,10 @@ import numpy as np
 
 from penstock.containers.npy import header_bytes
 from penstock.containers.zarr.array import ZarrArray
-from penstock.containers.zarr.shorter import cut_rows
+from penstock.containers.zarr.writing import cut_rows
 from penstock.core.cache import Cache
 from penstock.errors import FormatError
-from penstock.formats.base.repairs import Repair
+from penstock.formats.base.findings import Repair
 from penstock_driving.formats.l5kit.columns import NESTED
 from penstock_driving.formats.l5kit.npy import mapped
 from penstock_driving.formats.l5kit.source import offsets_in

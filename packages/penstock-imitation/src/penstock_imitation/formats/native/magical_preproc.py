@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import DataError
-from penstock.formats.demos.frames import Frames, stack_index
+from penstock.formats.demos.trajectories import Frames, stack_index
 
 Images = ByteArray
 SIDE = 384

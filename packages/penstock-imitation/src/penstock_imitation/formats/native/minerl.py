@@ -16,7 +16,7 @@ from penstock.files.remote import read_bytes
 from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.base.infos import plain
 from penstock.formats.base.source import Source
-from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.source import Kind
 from penstock.formats.demos.trajectories import NUMBERS, Track, source_of
 from penstock_imitation.formats.native.unpack import MAX_BYTES
 from penstock_imitation.formats.native.video import CACHE_BYTES, Clip, ClipFrames

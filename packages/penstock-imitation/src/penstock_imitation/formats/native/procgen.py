@@ -13,7 +13,7 @@ from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.source import Source
 from penstock.formats.demos.imitation import opening
-from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.source import Kind
 from penstock.formats.demos.trajectories import Track, numbers, source_of
 from penstock_imitation.formats.native.states import channels_first, flags, tracks_of
 from penstock_imitation.formats.native.unpack import MAX_BYTES, head_of, unpacked
