@@ -112,7 +112,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Blocks of pages have no fixtures: they read the option here."""
-    Outputs.kept_again = config.getoption("--outputs")
+    Outputs.kept_again = config.getoption("--outputs", default=False)
 
 
 class Outputs:
@@ -131,12 +131,14 @@ class Outputs:
         """Compare the outputs of the block that begins there: one a command, or of Python the text and the HTML."""
         block = self.blocks[start]
         texts = [page_outputs.cleaned(text, self.folder) for text in texts]
+        kept = self.kept.get(block.key, [])
         if not any(texts):
-            return
-        kept = [block.shown["text"]] if block.shown else self.kept.get(block.key, [])
-        texts = ["\n".join(text for text in texts if text)] if block.shown else texts
+            texts = []
+        elif block.shown:
+            kept, texts = [block.shown["text"]], ["\n".join(text for text in texts if text)]
         equal = len(kept) == len(texts) and (block.varies or all(map(page_outputs.same, kept, texts)))
-        self.found[block.key] = kept if equal else texts
+        if texts:
+            self.found[block.key] = kept if equal else texts
         if not equal and not self.kept_again:
             shown = "\n\n".join(texts)
             raise AssertionError(f"expected the output that is kept, got another; `make outputs` keeps it:\n{shown}")
@@ -153,13 +155,16 @@ class Outputs:
         page_outputs.save(self.page, kept)
 
 
+TERMINAL = {"COLUMNS": page_outputs.COLUMNS, "FORCE_COLOR": None, "TTY_COMPATIBLE": None}
+
+
 def run_console(example: Example) -> None:
     """Every line `$ penstock ...` of a block has to end with exit code 0, and to print the kept output."""
     texts: list[str] = []
     for line in example.parsed.splitlines():
         command = shlex.split(line.removeprefix("$ "))
         if line.startswith("$ ") and command[:1] == ["penstock"]:
-            result = CliRunner(env={"COLUMNS": page_outputs.COLUMNS}).invoke(app, command[1:], catch_exceptions=False)
+            result = CliRunner(env=TERMINAL).invoke(app, command[1:], catch_exceptions=False)
             if result.exit_code != 0:
                 raise AssertionError(f"expected exit code 0 from {line!r}, got {result.exit_code}: {result.output}")
             texts.append(result.output)

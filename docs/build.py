@@ -31,7 +31,7 @@ LEFT = {"overrides", "outputs", "__pycache__"}  # folders of docs that are no pa
 SUFFIXES = {".css", ".js", ".svg", ".png"}  # of files that are copied
 
 # How far up the search puts a page: tasks come before lists of names or figures.
-WEIGHTS = {"howto": 6.0, "start": 4.0, "concepts": 3.0, "formats": 2.0, "reference": 0.2}
+WEIGHTS = {"howto": 6.0, "studio": 6.0, "start": 4.0, "concepts": 3.0, "formats": 2.0, "reference": 0.2}
 LOW = ("architecture", "benchmarks", "decisions", "licences", "index", "reference", "design")  # by file
 
 # Pages that have moved, without suffix: their old address leads to the new one.

@@ -25,6 +25,7 @@ from penstock.formats.base.format import available
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "docs"))
+build = importlib.import_module("build")
 licences = importlib.import_module("licences")
 notebooks = importlib.import_module("notebooks")
 page_outputs = importlib.import_module("page_outputs")
@@ -270,3 +271,20 @@ def test_notebooks_have_the_code_and_the_outputs_of_their_page(page: str) -> Non
     texts = [kept.get(block.key, [])[: 1 if block.language == "python" else None] for block in blocks]
     assert len(outputs) == sum(text != "" for each in texts for text in each)
     assert "](" not in "".join(cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown")
+
+
+def test_pages_have_a_weight_and_a_sentence_and_old_addresses_lead_on() -> None:
+    home, plain = Path("index.md"), Path("howto/windows.md")
+    assert build.weighed(home, "---\nhide: [toc]\n---\n# A\n") == "---\nhide: [toc]\nsearch: {boost: 0.2}\n---\n# A\n"
+    assert build.weighed(plain, "# A\n\n---\n") == "---\nsearch: {boost: 6.0}\n---\n# A\n\n---\n"
+    assert build.first_sentence("# A\n\n```python\nx = 1\n```\n\nSee [B](b.md) first:\n\nThen. Last.") == "See B first"
+    pages = {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in OF_SITE}
+    assert set(build.MOVED.values()) <= pages
+    assert not build.MOVED.keys() & pages
+
+
+def test_names_of_the_reference_become_text() -> None:
+    page = importlib.import_module("described").with_names("A\n\n::: penstock.Loader\n    options:\n      x: 1\n\nB\n")
+    assert page.startswith("A\n\n## `penstock.Loader(")
+    assert "### `penstock.Loader.state_dict(self" in page
+    assert page.endswith("\nB\n")

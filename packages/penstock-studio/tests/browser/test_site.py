@@ -1,7 +1,8 @@
-"""The site, opened as files: what is copied, the entries of a phone, and the search. `make browser` builds it first."""
+"""The site, opened as files: copied code, entries on a phone, search, and texts. `make browser` builds it first."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +47,12 @@ def test_search_of_files_and_pages_that_have_moved(page: Any) -> None:
     page.wait_for_selector(".md-search-result__item > a[href*='howto/windows']", state="attached")
     page.goto(f"{SITE.as_uri()}/howto/chess.html#rows")
     page.wait_for_url("**/chess/tensors.html#rows")
+
+
+def test_pages_as_text_are_listed() -> None:
+    listed = re.findall(r"\]\((\S+\.md)\)", (SITE / "llms.txt").read_text("utf-8"))
+    assert len(listed) > 80
+    assert [page for page in listed if not (SITE / page).with_suffix(".html").exists()] == []
+    whole = (SITE / "llms-full.txt").read_text("utf-8")
+    assert re.findall(r"^<!-- (\S+\.md) -->$", whole, re.MULTILINE) == listed
+    assert "::: penstock" not in whole
