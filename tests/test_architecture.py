@@ -106,7 +106,7 @@ SEE_ALL = {"cli", "__main__"}
 NAMES_ABOVE = {"penstock.data.loadable": {"Loader"}, "penstock.data.dataset": {"convert"}}
 
 # The modules of ours that are imported inside a function, because numba takes longer to load than all else together.
-DEFERRED = {"penstock.kernels.compiler", "penstock.kernels.plain_compiler"}
+DEFERRED = {"penstock.kernels.compiler", "penstock.kernels.objects", "penstock.kernels.reading"}
 
 HEAVY = {"torch", "jax", "gymnasium", "h5py", "numba", "pyarrow", "PIL", "matplotlib", "fsspec", "typer", "rich"}
 

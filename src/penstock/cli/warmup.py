@@ -10,9 +10,9 @@ from penstock.kernels.warmup import compile_all
 
 
 def warmup(as_json: Json = False) -> None:
-    """Compile all kernels now, so that first calls are fast.
+    """Compile all kernels now, where no wheel brought them compiled, so that first calls are fast.
 
-    The cache is next to the installed package, or in `NUMBA_CACHE_DIR`. Cached kernels are only loaded.
+    Needs the extra `jit`. The cache is next to the installed package, or in `NUMBA_CACHE_DIR`.
 
     Example: penstock warmup
     """
@@ -27,4 +27,4 @@ def warmup(as_json: Json = False) -> None:
     if as_json:
         print_json({"kernels": total, "compiled": compiled})
     else:
-        Console().print(f"{total} kernels are ready: {compiled} compiled now, {total - compiled} were cached")
+        Console().print(f"{total} kernels are ready: {compiled} compiled now, {total - compiled} were before")

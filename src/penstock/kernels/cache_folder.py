@@ -15,11 +15,14 @@ import shutil
 import stat
 import tempfile
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.files.user_cache import user_cache
 
 _chosen: list[str] = []
 """The temporary folder of this process, once it needs one."""
@@ -92,3 +95,33 @@ def _temporary() -> str:
         raise PenstockError(f"expected a folder to cache compiled kernels in: {error}; set NUMBA_CACHE_DIR") from error
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+@cache
+def library_folder() -> Path:
+    """Return the folder for kernels that are compiled to libraries. It is chosen as numba chooses its own."""
+    reasons: list[str] = []
+    for place in _places():
+        try:
+            folder = place() / "penstock-kernels"
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            reasons.append(str(error))
+            continue
+        if os.access(folder, os.W_OK | os.X_OK):
+            return folder
+        reasons.append(f"{folder} cannot be written")
+    chosen = _temporary()
+    warnings.warn(
+        f"compiled kernels are cached in {chosen}, for {' and '.join(reasons)}; set NUMBA_CACHE_DIR to a folder that "
+        "lasts",
+        stacklevel=2,
+    )
+    return Path(chosen)
+
+
+def _places() -> list[Callable[[], Path]]:
+    setting = os.environ.get("NUMBA_CACHE_DIR")
+    if setting:
+        return [lambda: Path(setting)]
+    return [lambda: Path(__file__).parent / "__pycache__", lambda: user_cache("")]

@@ -1,0 +1,135 @@
+"""Build wheels whose kernels are compiled: for Linux on x86-64, and with PyPI's ziglang for arm64 and macOS too.
+
+    python tools/wheels.py [--out dist] [--only penstock]
+
+Each distribution with kernels gets a library of them next to their modules, and the core the extension that calls
+them. Wheels need no numba. The others are wheels of Python alone. Those for arm64 and macOS were never run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import re
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.wheel import WheelBuilder
+
+from penstock.flow.limits import cores
+from penstock.kernels import building, jit, library, warmup
+
+ROOT = Path(__file__).parents[1]
+ZIG = (sys.executable, "-m", "ziglang", "cc", "-target")
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Machines that one wheel is for: the levels of kernels in it, the command that links, and the wheel's tag."""
+
+    levels: tuple[str, ...]
+    command: tuple[str, ...]
+    tag: str = ""  # empty: by the version of the C library that was linked
+
+
+def platforms() -> list[Platform]:
+    """What this machine can build for."""
+    found = [Platform(("v2", "v3"), building.c_compiler())] if building.c_compiler() else []
+    if find_spec("ziglang") is None:
+        print("arm64 and macOS are left out: they need PyPI's ziglang")
+        return found
+    return [
+        Platform(("v2", "v3"), (*ZIG, "x86_64-linux-gnu.2.17")),
+        Platform(("arm64",), (*ZIG, "aarch64-linux-gnu.2.17")),
+        Platform(("apple",), (*ZIG, "aarch64-macos.11.0"), "macosx_11_0_arm64"),
+    ]
+
+
+def objects_of(job: tuple[str, str, tuple[str, ...]]) -> dict[str, bytes]:
+    """The object files of a kernel for a signature, by level."""
+    from penstock.kernels import objects, reading
+
+    name, signature, levels = job
+    import_module(name.rpartition(".")[0])
+    code = reading.read(jit.KERNELS[name], signature)
+    symbol = library.symbol_of(name, signature)
+    return {level: objects.emit(code, signature, symbol, level) for level in levels}
+
+
+def tag_of(files: list[Path], machine: str) -> str:
+    """The platform of a wheel with these files, by the newest version of the C library that they ask for."""
+    asked = {
+        tuple(map(int, found)) for file in files for found in re.findall(rb"GLIBC_(\d+)\.(\d+)", file.read_bytes())
+    }
+    major, minor = max({(2, 17), *asked})
+    return f"manylinux_{major}_{minor}_{machine}"
+
+
+class KernelWheel(WheelBuilder):
+    """A wheel with more files in it."""
+
+    def __init__(self, root: Path, files: dict[Path, str], tag: str) -> None:
+        super().__init__(str(root))
+        self.build_data = {
+            "pure_python": False,
+            "tag": tag,
+            "force_include": {str(file): name for file, name in files.items()},
+        }
+
+    def get_default_build_data(self) -> dict[str, Any]:
+        """What hatchling puts into a wheel, and its tag."""
+        return super().get_default_build_data() | self.build_data
+
+
+def build(folder: Path, platform: Platform, objects: list[bytes], out: Path) -> str:
+    """Build the wheel of the distribution in a folder of this repository, for a platform."""
+    with tempfile.TemporaryDirectory() as scratch:
+        files: dict[Path, str] = {}
+        package = next(path.parent for path in folder.glob("src/*/kernels"))
+        kernels = f"{package.name}/kernels"
+        files[Path(scratch, library.LIBRARY)] = f"{kernels}/{library.LIBRARY}"
+        building.build_library(objects, Path(scratch, library.LIBRARY), platform.command)
+        if folder == ROOT:
+            files[Path(scratch, library.BINDING)] = f"{kernels}/{library.BINDING}"
+            building.build_binding(Path(scratch, library.BINDING), platform.command)
+        machine = "aarch64" if platform.levels == ("arm64",) else "x86_64"
+        python = "cp311-abi3" if folder == ROOT else "py3-none"
+        tag = f"{python}-{platform.tag or tag_of(list(files), machine)}"
+        return next(KernelWheel(folder, files, tag).build(directory=str(out), versions=["standard"]))
+
+
+def main() -> None:
+    """Build what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    parser.add_argument("--only", action="append", metavar="DISTRIBUTION")
+    options = parser.parse_args()
+    folders = {"penstock": ROOT} | {folder.name: folder for folder in sorted(ROOT.glob("packages/*"))}
+    folders = {name: folder for name, folder in folders.items() if name in (options.only or folders)}
+    found = platforms()
+    levels = tuple(dict.fromkeys(level for platform in found for level in platform.levels))
+    roots = tuple(f"{name.replace('-', '_')}." for name in folders)
+    todo = [(*named, levels) for named in warmup.signatures() if named[0].startswith(roots)]
+    print(f"compiling {len(todo)} kernels for {', '.join(levels)}: some minutes", flush=True)
+    with ProcessPoolExecutor(cores(), multiprocessing.get_context("spawn")) as pool:
+        compiled = list(pool.map(objects_of, todo)) if levels else []
+    for name, folder in folders.items():
+        mine = [
+            each
+            for job, each in zip(todo, compiled, strict=bool(levels))
+            if job[0].startswith(f"{name.replace('-', '_')}.")
+        ]
+        if not mine:
+            print(next(WheelBuilder(str(folder)).build(directory=str(options.out), versions=["standard"])))
+        for platform in found if mine else ():
+            print(build(folder, platform, [each[level] for each in mine for level in platform.levels], options.out))
+
+
+if __name__ == "__main__":
+    main()
