@@ -36,7 +36,7 @@ from penstock.kernels.linking import Linker, Marked, file_digest, linked_files
 
 SETTING = "PENSTOCK_KERNELS"
 NUMBA = "numba"
-LIBRARY, BINDING = "library.so", "binding.abi3.so"
+LIBRARY, BINDING = "compiled.lib", "binding.abi3.so"
 
 _V2 = frozenset(["cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"])
 _V3 = _V2 | frozenset(["abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"])
