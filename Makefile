@@ -21,6 +21,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # The distributions beside the core, which `penstock[all]` requires.
 PACKAGES := $(wildcard packages/*)
 
+# The pages, whose code is run, beside the READMEs of packages.
+PAGES := README.md CONTRIBUTING.md docs
+
 # The core, which most changes need. Tests whose names say that processes start or are killed are left out.
 QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batches engine iterators order ranks ticket)
 
@@ -31,7 +34,7 @@ CALLING_KERNELS := tests/kernels tests/plan tests/data tests/containers packages
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs dist wheels kernels bench clean
+.PHONY: help demo examples test quick alone trainers browser check fuzz kernels bounds figures docs outputs wheels dist bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -45,7 +48,7 @@ examples: .venv/examples.stamp ## the learners in examples/, in full, with their
 		$(BIN)/python examples/$$name.py --out out/examples/$$name.png; done
 
 test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --doctest-modules src tests packages README.md CONTRIBUTING.md docs
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --doctest-modules src tests packages $(PAGES)
 
 quick: .venv/dev.stamp ## tests of the core, which most changes need: a minute or so
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -k "not kill and not process" $(addprefix tests/,$(QUICK))
@@ -87,7 +90,10 @@ browser: .venv/browser.stamp docs ## tests of the viewer and of the search of th
 	PENSTOCK_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -q packages/penstock-studio/tests/browser
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python docs/build.py
+
+outputs: .venv/dev.stamp ## run the pages, and keep what their code prints, in docs/outputs; tests compare with it
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --outputs $(PAGES) packages/*/README.md
 
 wheels: .venv/dev.stamp ## wheels of all distributions, with compiled kernels, in dist; for arm64 and macOS as well where ziglang is installed
 	$(BIN)/python tools/wheels.py --out dist
@@ -99,7 +105,7 @@ dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried 
 	$(PYTHON) -m venv .build/core
 	.build/core/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/penstock-*manylinux*x86_64.whl
 	.build/core/bin/penstock info tests/golden/minari/0.5.4/hdf5-image-v0
-	.build/core/bin/python -c "import penstock, numpy; print(penstock.from_arrays({'x': numpy.ones(40)}, [10] * 4).windows(4).shuffle(0).pack(16)[0])"
+	.build/core/bin/python -c "import penstock, numpy; print(next(iter(penstock.from_arrays({'x': numpy.ones(40)}, [10] * 4).sequences().shuffle(seed=0).pack(16).loader(2))))"
 	$(PYTHON) -m venv .build/all
 	.build/all/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/*none-any.whl dist/*manylinux*x86_64.whl
 	.build/all/bin/penstock formats

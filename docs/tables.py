@@ -6,7 +6,6 @@ import ast
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from penstock.cli.formats import describe
 from penstock.formats.base.findings import finding_kinds
@@ -84,9 +83,9 @@ TABLES = {
 }
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by mkdocs with the text of every page."""
+def filled(text: str) -> str:
+    """The text of a page with a table in the place of each marker."""
     for marker, table in TABLES.items():
-        if marker in markdown:
-            markdown = markdown.replace(marker, table())
-    return markdown
+        if marker in text:
+            text = text.replace(marker, table())
+    return text

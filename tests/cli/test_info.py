@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.cli.info import bytes_at, episode_returns, render, space_text, summarise
+from penstock.cli.info import bytes_at, render, space_text, summarise
 from penstock.cli.show import BARS
 from penstock.core.spec import Field, Spec
 from penstock.data.located import locate
+from penstock.formats.base.returns import returns_of
 from tests.cli.conftest import Call
 
 
@@ -60,14 +61,14 @@ def test_the_layout_is_short(call: Call, recording: Path, tmp_path: Path, format
 
 
 def test_returns_are_summed_over_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.cli.info.BLOCK", 3)
-    returns = episode_returns(source_of([1, 2, 3, 4, 5, 6, 7], [0, 2, 2, 6, 7]))
+    monkeypatch.setattr("penstock.formats.base.returns.BLOCK", 3)
+    returns = returns_of(source_of([1, 2, 3, 4, 5, 6, 7], [0, 2, 2, 6, 7]))
     assert returns is not None
     assert returns.tolist() == [3, 0, 18, 7]
 
 
 def test_rewards_of_another_shape_have_no_returns() -> None:
-    assert episode_returns(source_of([], [0, 2], shape=(3,))) is None
+    assert returns_of(source_of([], [0, 2], shape=(3,))) is None
 
 
 def test_a_dataset_without_episodes(tmp_path: Path) -> None:
@@ -90,6 +91,14 @@ def test_bytes_of_a_single_file(tmp_path: Path) -> None:
         (penstock.spaces.MultiDiscrete(np.array([2, 3])), "MultiDiscrete([2, 3])"),
         (penstock.spaces.Text(5), "Text(5 characters)"),
         (penstock.spaces.Box(np.zeros(2), np.ones(2), np.dtype("f4")), "Box(float32[2] in 0 .. 1)"),
+        (
+            penstock.spaces.Box(np.array([-4.8, -np.inf]), np.array([4.8, np.inf]), np.dtype("f8")),
+            "Box(float64[2] in -4.8 .. 4.8, -inf .. inf)",
+        ),
+        (
+            penstock.spaces.Box(np.arange(7.0), np.arange(7.0) + 1, np.dtype("f8")),
+            "Box(float64[7] in 0 .. 7, which differ by element)",
+        ),
         (penstock.spaces.Tuple((penstock.spaces.Discrete(2),)), "Tuple(Discrete(2))"),
     ],
 )

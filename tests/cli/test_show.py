@@ -9,29 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.show import BARS, plain, size, sparkline, spread
+from penstock.cli.show import BARS, histogram_bars, plain, size, spread
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200)
 
 
 @given(NUMBERS, st.integers(1, 50))
-def test_a_sparkline_is_as_long_as_it_may_be(values: list[float], width: int) -> None:
-    line = sparkline(values, width)
-    assert len(line) == min(width, len(values))
-    assert set(line) <= set(BARS)
+def test_bars_are_a_histogram(values: list[float], bins: int) -> None:
+    bars = histogram_bars(values, bins)
+    assert len(bars) == bins
+    assert BARS[-1] in bars
+    assert set(bars) <= {*BARS, " "}
 
 
-def test_a_sparkline_shows_least_and_greatest() -> None:
-    assert sparkline([3, 9, 6]) == "▁█▅"
-    assert sparkline([5, 5]) == "▁▁"
-    assert sparkline([0, 0, 8, 8], width=2) == "▁█"
-    assert sparkline([1.7e308, -1.7e308, 0]) == "█▁▅"
-    assert sparkline([1e308] * 40, width=3) == "▁▁▁"
+def test_bars_are_as_tall_as_there_are_values() -> None:
+    assert histogram_bars([0, 0, 8, 8, 8, 8, 4], 3) == "▄▂█"
+    assert histogram_bars([8, 0], 4) == "█  █"
+    assert histogram_bars([1.7e308, -1.7e308], 2) == "██"
+    assert histogram_bars([5, 5], 3) == "  █"
+    assert histogram_bars([]) == histogram_bars([np.nan, np.inf]) == ""
     assert spread([1.7e308, 1.7e308]) == {"min": 1.7e308, "mean": np.inf, "max": 1.7e308}
-
-
-def test_a_sparkline_of_nothing_is_empty() -> None:
-    assert sparkline([]) == sparkline([np.nan, np.inf]) == ""
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,30 @@ def test_stored_columns_of_episodes_choose_episodes(columns_read, condition, cho
     assert whole.filter(condition).table()["id"].tolist() == chosen
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_return_is_the_sum_of_rewards(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    lengths = random.integers(0, 9, 20)
+    rewards = random.normal(size=int(lengths.sum()))
+    data = penstock.from_arrays({"rewards": rewards}, lengths=lengths.tolist())
+    returns = [episode.total_reward for episode in data]
+    chosen = data.filter("return > 0.5 and total_steps > 2").table()["id"].tolist()
+    assert chosen == [
+        e for e, (total, steps) in enumerate(zip(returns, lengths, strict=True)) if total > 0.5 < steps - 2
+    ]
+    later = data[10:].filter("return > 0.5").table()["id"].tolist()
+    assert later == [e for e in range(10, 20) if returns[e] > 0.5]
+
+
+def test_return_in_the_metadata_stays_and_rewards_of_several_numbers_have_none() -> None:
+    stored = penstock.from_arrays(
+        {"rewards": np.ones(3), "return": np.zeros(1)}, lengths=[3], align={"return": "episode"}
+    )
+    assert len(stored.filter("return > 0")) == 0
+    with pytest.raises(PlanError, match="one reward a step"):
+        penstock.from_arrays({"rewards": np.ones((3, 2))}, lengths=[3]).filter("return > 0")
+
+
 def test_conditions_on_stored_columns_that_cannot_be(columns_read):
     data = stored()
     for condition, message in {

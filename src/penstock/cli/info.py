@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,22 @@ from penstock.cli.catalogue import catalogue
 from penstock.cli.catalogue import render as render_catalogue
 from penstock.cli.fitted import Fitted
 from penstock.cli.options import From, In, Opening, Storage, opened, pairs
-from penstock.cli.show import Json, plain, print_json, size, sparkline, spread
+from penstock.cli.show import Json, histogram_bars, plain, print_json, size, spread
 from penstock.cli.sketched import sketch_table
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.damage import collected_damage
-from penstock.core.selection import Selection
 from penstock.core.text import counted
 from penstock.data.located import LocatedData, locate
 from penstock.errors import PenstockError, UnknownFormatError
 from penstock.formats.base.format import named, recognise
+from penstock.formats.base.returns import returns_of
 from penstock.formats.base.source import Source
 from penstock.formats.demos.format import FormatOfKinds
 from penstock.formats.mapping.sketch import Sketch
 
-BLOCK = 1 << 20  # rewards are read so many rows at a time
 METADATA_WIDTH = 300
 LEFT_OUT_ROWS = 12
+BOUNDS = 6  # elements of a box whose bounds are listed
 
 
 def info(
@@ -65,7 +65,7 @@ def info(
             Console().print(sketch_table(sketch))
         raise
     with dataset:
-        lengths, returns = np.diff(dataset.offsets), episode_returns(dataset)
+        lengths, returns = np.diff(dataset.offsets), returns_of(dataset)
         summary = summarise(located, dataset, lengths, returns)
     if as_json:
         print_json(summary)
@@ -134,30 +134,6 @@ def layout(located: LocatedData, source: Source) -> str | None:
     return " ".join(part for part in (backend, source_layout) if isinstance(part, str)) or None
 
 
-def episode_returns(source: Source) -> FloatArray | None:
-    """`[E]` sum of the rewards of every episode, or None if there is no column of one reward a step.
-
-    Cost: reads the rewards once, a block of rows at a time.
-    """
-    field = source.spec.fields.get("rewards")
-    if field is None or field.ragged or field.shape or field.align != "step":
-        return None
-    returns = np.zeros(len(source))
-    for lo, rewards in _reward_blocks(source):
-        episode = np.searchsorted(source.offsets, np.arange(lo, lo + len(rewards)), side="right") - 1
-        returns += np.bincount(episode, rewards, len(source))
-    return returns
-
-
-def _reward_blocks(source: Source) -> Iterator[tuple[int, FloatArray]]:
-    first, end = source.extent
-    one = np.ones(1, np.int64)
-    for lo in range(first, end, BLOCK):
-        n = min(BLOCK, end - lo)
-        selection = Selection(one * 0, one * lo, one * n, one * 0, (1, n))
-        yield lo, np.asarray(source.read(["rewards"], selection)["rewards"], np.float64).ravel()
-
-
 def _bytes_of(located: LocatedData, source: Source) -> int:
     """Return the bytes of a dataset. A part such as `folder:train` has the bytes of its folder."""
     place = source.location
@@ -205,7 +181,7 @@ def _format(summary: Mapping[str, Any]) -> str:
 
 def _spread_text(stats: Mapping[str, float], values: npt.ArrayLike) -> Text:
     numbers = "  ".join(f"{name} {value:,.6g}" for name, value in stats.items())
-    return Text.assemble(numbers, "  ", (sparkline(values), "cyan"))
+    return Text.assemble(numbers, "  ", (histogram_bars(values), "cyan"))
 
 
 def space_text(space: Mapping[str, Any] | None) -> str:
@@ -225,8 +201,15 @@ def space_text(space: Mapping[str, Any] | None) -> str:
 
 
 def _bounds(space: Mapping[str, Any]) -> str:
-    low, high = np.asarray(space["low"], np.float64), np.asarray(space["high"], np.float64)
-    return f"{low.min():.4g} .. {high.max():.4g}" if low.size else "an empty shape"
+    """The bounds of a box: one pair if all elements have it, all pairs of a few elements, otherwise the widest."""
+    low, high = (np.asarray(space[end], np.float64).ravel() for end in ("low", "high"))
+    if not low.size:
+        return "an empty shape"
+    if (low == low[0]).all() and (high == high[0]).all():
+        return f"{low[0]:.4g} .. {high[0]:.4g}"
+    if low.size <= BOUNDS:
+        return ", ".join(f"{least:.4g} .. {most:.4g}" for least, most in zip(low, high, strict=True))
+    return f"{low.min():.4g} .. {high.max():.4g}, which differ by element"
 
 
 def _columns(fields: Mapping[str, Mapping[str, Any]]) -> RenderableType:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import typer
 
 from penstock.core.narrowing import is_array, is_mapping, is_scalar
-from penstock.core.svg import heights
+from penstock.data.statistics import equal_bins
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -39,16 +39,15 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def sparkline(values: npt.ArrayLike, width: int = 40) -> str:
-    """Draw `values` in order as at most `width` bars, each the mean of its share; NaN and infinity are left out."""
+def histogram_bars(values: npt.ArrayLike, bins: int = 20) -> str:
+    """Draw how many of `values` are in each of `bins` equal ranges, a space for none; NaN and infinity are left out."""
     numbers = np.asarray(values, np.float64)
     numbers = numbers[np.isfinite(numbers)]
     if len(numbers) == 0:
         return ""
-    numbers = heights(numbers, float(numbers.min()), float(numbers.max()))  # whose sums do not overflow
-    shares = np.array([share.mean() for share in np.array_split(numbers, min(width, len(numbers)))])
-    drawn = heights(shares, float(shares.min()), float(shares.max()))
-    return "".join(BARS[i] for i in np.rint(drawn * (len(BARS) - 1)).astype(int))
+    counts, _ = equal_bins(numbers, bins, float(numbers.min()), float(numbers.max()))
+    tallest = max(int(counts.max()), 1)
+    return "".join(BARS[-(-int(n) * len(BARS) // tallest) - 1] if n else " " for n in counts)
 
 
 def size(n: float) -> str:

@@ -232,9 +232,9 @@ class EpisodeDataset(OtherNames):
         """Keep the episodes whose metadata meet a condition. See `penstock.plan.Where`.
 
         Args:
-            condition: An expression over the columns of `table()` and the stored columns of episodes, such as
-                `"rewards_sum >= 100 and total_steps > 20"` or `"success and task == 'pick'"`, or a function from these
-                `Columns` to `[E]` bool, or a mask, `[E]` bool.
+            condition: An expression over the columns of `table()`, the stored columns of episodes and `return`, the
+                sum of their rewards, such as `"return >= 100 and total_steps > 20"` or `"success and task == 'pick'"`,
+                or a function from these `Columns` to `[E]` bool, or a mask, `[E]` bool.
 
         Raises:
             PlanError: The expression has an unknown column or operation, or the result is not `[E]` bool.
@@ -242,7 +242,7 @@ class EpisodeDataset(OtherNames):
         Example:
             >>> import numpy as np, penstock
             >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
-            >>> data.filter("total_steps > 2").total_steps, data.filter([True, False]).total_steps
+            >>> data.filter("total_steps > 2 and return > 8").total_steps, data.filter([True, False]).total_steps
             (3, 2)
         """
         if isinstance(condition, str) or callable(condition):

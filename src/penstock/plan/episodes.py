@@ -30,6 +30,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.errors import PlanError, StateError, suggestion
 from penstock.files.shared import SHARED_BYTES, shared_arrays
+from penstock.formats.base.returns import RETURN, returns_of
 from penstock.formats.base.source import Source
 from penstock.kernels.locate import Groups, OffsetGroups
 from penstock.plan.outputs import RowSpace
@@ -87,9 +88,14 @@ class Episodes:
         return len(self.index)
 
     def described(self) -> Columns:
-        """Return what is known of each episode: metadata, and stored columns, which are read when they are used."""
+        """Return what is known of each episode: metadata, stored columns, and `return`, the sum of the rewards.
+
+        Columns and rewards are read when they are used. Metadata with the name `return` stay.
+        """
         table = self.table()
         stored = [path for path, align in self.aligns.items() if align == "episode" and path not in table]
+        if self.aligns.get("rewards") == "step" and RETURN not in (*table, *stored):
+            stored.append(RETURN)
 
         def read(names: Sequence[str]) -> dict[str, Array]:
             return {name: table.flat[name] if name in table.flat else self.stored(name) for name in names}
@@ -336,6 +342,11 @@ class _SourceMetadata:
         return cuts[:-1], np.diff(cuts)
 
     def stored(self, column: str) -> Array:
+        if column == RETURN and column not in self.source.spec:
+            returns = returns_of(self.source)
+            if returns is None:
+                raise PlanError(f"expected one reward a step for {RETURN!r}, got {self.source.spec['rewards']}")
+            return returns[: self.n]
         zero, field = np.zeros(1, np.int64), self.source.spec[column]
         every = Selection(zero, zero, zero + self.n, zero, (1, self.n))
         if field.ragged:

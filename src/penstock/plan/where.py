@@ -30,8 +30,9 @@ class Where(EpisodeTransform):
     The result is a dense table, so its length is exact. Cost: the metadata of every episode is read once.
 
     Args:
-        condition: An expression over the metadata, such as `"rewards_sum >= 100 and total_steps > 20"`, and over the
-            stored columns with a row for each episode, such as `"success and task == 'pick'"`. It may have
+        condition: An expression over the metadata, such as `"return >= 100 and total_steps > 20"`, and over the stored
+            columns with a row for each episode, such as `"success and task == 'pick'"`. `return` is the sum of the
+            rewards of the stored episode, unless metadata have that name; rewards are read for it. It may have
             comparisons, `and`, `or`, `not`, numbers, column names, and `+ - * / %` (in float64). Text may be compared
             with `==` and `!=`. A comparison with a missing value is False. With a curation, `'good' in tags`,
             `'slip' not in spans` and `rating >= 4` ask for its tags, tags of spans and ratings. Or a function from
