@@ -102,6 +102,7 @@ dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried 
 	rm -rf dist .build/core .build/all
 	@set -e; for folder in . $(PACKAGES); do (cd $$folder && $(CURDIR)/$(BIN)/python -m hatchling build -t sdist -d $(CURDIR)/dist); done
 	$(MAKE) --no-print-directory wheels
+	$(BIN)/python tools/wheels.py --out dist --check
 	$(PYTHON) -m venv .build/core
 	.build/core/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/penstock-*manylinux*x86_64.whl
 	.build/core/bin/penstock info tests/golden/minari/0.5.4/hdf5-image-v0

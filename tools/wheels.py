@@ -1,9 +1,10 @@
 """Build wheels whose kernels are compiled: for Linux on x86-64, and with PyPI's ziglang for arm64 and macOS too.
 
-    python tools/wheels.py [--out dist] [--only penstock]
+    python tools/wheels.py [--out dist] [--only penstock] [--check]
 
 Each distribution with kernels gets a library of them next to their modules, and the core the extension that calls
-them. Wheels need no numba. The others are wheels of Python alone. Those for arm64 and macOS were never run.
+them. Wheels need no numba. The others are wheels of Python alone. Those for arm64 and macOS were never run. `--check`
+builds nothing: it says which wheels were built from other sources than those here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import multiprocessing
 import re
 import sys
 import tempfile
+import zipfile
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
@@ -23,7 +25,8 @@ from typing import Any
 from hatchling.builders.wheel import WheelBuilder
 
 from penstock.flow.limits import cores
-from penstock.kernels import building, jit, library, warmup
+from penstock.kernels import building, jit, library, reading, warmup
+from penstock.kernels.objects import emit, emit_text
 
 ROOT = Path(__file__).parents[1]
 ZIG = (sys.executable, "-m", "ziglang", "cc", "-target")
@@ -53,13 +56,20 @@ def platforms() -> list[Platform]:
 
 def objects_of(job: tuple[str, str, tuple[str, ...]]) -> dict[str, bytes]:
     """The object files of a kernel for a signature, by level."""
-    from penstock.kernels import objects, reading
-
     name, signature, levels = job
     import_module(name.rpartition(".")[0])
     code = reading.read(jit.KERNELS[name], signature)
     symbol = library.symbol_of(name, signature)
-    return {level: objects.emit(code, signature, symbol, level) for level in levels}
+    return {level: emit(code, signature, symbol, level) for level in levels}
+
+
+def compiled(kernels: list[jit.Kernel[..., Any]], levels: list[str]) -> dict[str, list[bytes]]:
+    """The object files of kernels, by level, compiled in processes, one a core."""
+    jobs = [(kernel.name, signature, tuple(levels)) for kernel in kernels for signature in kernel.signatures]
+    print(f"compiling {len(jobs)} kernels for {', '.join(levels)}: up to some minutes", flush=True)
+    with ProcessPoolExecutor(cores(), multiprocessing.get_context("spawn")) as pool:
+        made = list(pool.map(objects_of, jobs))
+    return {level: [each[level] for each in made] for level in levels}
 
 
 def tag_of(files: list[Path], machine: str) -> str:
@@ -87,14 +97,16 @@ class KernelWheel(WheelBuilder):
         return super().get_default_build_data() | self.build_data
 
 
-def build(folder: Path, platform: Platform, objects: list[bytes], out: Path) -> str:
+def build(folder: Path, platform: Platform, objects: dict[str, list[bytes]], digest: str, out: Path) -> str:
     """Build the wheel of the distribution in a folder of this repository, for a platform."""
     with tempfile.TemporaryDirectory() as scratch:
         files: dict[Path, str] = {}
         package = next(path.parent for path in folder.glob("src/*/kernels"))
         kernels = f"{package.name}/kernels"
         files[Path(scratch, library.LIBRARY)] = f"{kernels}/{library.LIBRARY}"
-        building.build_library(objects, Path(scratch, library.LIBRARY), platform.command)
+        linked = [each for level in platform.levels for each in objects[level]]
+        linked.append(emit_text(library.DIGEST, digest, platform.levels[0]))
+        building.build_library(linked, Path(scratch, library.LIBRARY), platform.command)
         if folder == ROOT:
             files[Path(scratch, library.BINDING)] = f"{kernels}/{library.BINDING}"
             building.build_binding(Path(scratch, library.BINDING), platform.command)
@@ -104,31 +116,41 @@ def build(folder: Path, platform: Platform, objects: list[bytes], out: Path) -> 
         return next(KernelWheel(folder, files, tag).build(directory=str(out), versions=["standard"]))
 
 
+def kernels_of(distribution: str) -> list[jit.Kernel[..., Any]]:
+    """The kernels of a distribution."""
+    names = dict.fromkeys(name for name, _ in warmup.signatures())
+    return [jit.KERNELS[name] for name in names if name.startswith(f"{distribution.replace('-', '_')}.")]
+
+
+def is_current(wheel: Path) -> bool:
+    """Whether the library in a wheel was built from the sources that are here."""
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
+        member = next(name for name in archive.namelist() if name.endswith(f"/{library.LIBRARY}"))
+        built = library.digest_in(Path(archive.extract(member, folder)))
+    return built == library.sources_digest(kernels_of(wheel.name.partition("-")[0]))
+
+
 def main() -> None:
     """Build what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     parser.add_argument("--only", action="append", metavar="DISTRIBUTION")
+    parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
+    if options.check:
+        wrong = [path.name for path in sorted(options.out.glob("*x86_64.whl")) if not is_current(path)]
+        sys.exit(f"built from other sources: {', '.join(wrong)}; run make wheels" if wrong else None)
     folders = {"penstock": ROOT} | {folder.name: folder for folder in sorted(ROOT.glob("packages/*"))}
-    folders = {name: folder for name, folder in folders.items() if name in (options.only or folders)}
     found = platforms()
-    levels = tuple(dict.fromkeys(level for platform in found for level in platform.levels))
-    roots = tuple(f"{name.replace('-', '_')}." for name in folders)
-    todo = [(*named, levels) for named in warmup.signatures() if named[0].startswith(roots)]
-    print(f"compiling {len(todo)} kernels for {', '.join(levels)}: some minutes", flush=True)
-    with ProcessPoolExecutor(cores(), multiprocessing.get_context("spawn")) as pool:
-        compiled = list(pool.map(objects_of, todo)) if levels else []
-    for name, folder in folders.items():
-        mine = [
-            each
-            for job, each in zip(todo, compiled, strict=bool(levels))
-            if job[0].startswith(f"{name.replace('-', '_')}.")
-        ]
-        if not mine:
-            print(next(WheelBuilder(str(folder)).build(directory=str(options.out), versions=["standard"])))
-        for platform in found if mine else ():
-            print(build(folder, platform, [each[level] for each in mine for level in platform.levels], options.out))
+    for name in options.only or folders:
+        kernels = kernels_of(name)
+        if not kernels:
+            print(next(WheelBuilder(str(folders[name])).build(directory=str(options.out), versions=["standard"])))
+            continue
+        objects = compiled(kernels, [level for platform in found for level in platform.levels])
+        digest = library.sources_digest(kernels)
+        for platform in found:
+            print(build(folders[name], platform, objects, digest, options.out), flush=True)
 
 
 if __name__ == "__main__":

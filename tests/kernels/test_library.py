@@ -327,11 +327,14 @@ def test_a_library_next_to_a_module_of_kernels_needs_no_numba(monkeypatch: pytes
         code = reading.read(kernel, signature)
         symbol = library.symbol_of(kernel.name, signature)
         made += [objects.emit(code, signature, symbol, level) for level in library.machine_levels()]
+    made.append(objects.emit_text(library.DIGEST, library.sources_digest([kernel]), library.machine_levels()[0]))
     building.build_library(made, folder / library.LIBRARY, building.c_compiler())
     building.build_binding(folder / library.BINDING, building.c_compiler())
     monkeypatch.setattr(library, "__file__", str(folder / "library.py"))
     monkeypatch.setattr(library, "_library_of", lambda _: folder / library.LIBRARY)
     monkeypatch.setattr(library, "_tools", lambda: "")
+    assert library.digest_in(folder / library.LIBRARY) == library.sources_digest([kernel])
+    assert library.digest_in(folder / library.LIBRARY) != library.sources_digest([jit.Kernel(kernel.function, ())])
     for level in library.machine_levels():
         monkeypatch.setattr(library, "chosen_level", lambda level=level: level)
         assert library.is_compiled(kernel, kernel.signatures[0])

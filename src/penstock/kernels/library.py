@@ -20,7 +20,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
@@ -37,6 +37,7 @@ from penstock.kernels.linking import Linker, Marked, file_digest, linked_files
 SETTING = "PENSTOCK_KERNELS"
 NUMBA = "numba"
 LIBRARY, BINDING = "compiled.lib", "binding.abi3.so"
+DIGEST = "penstock_sources"
 
 _V2 = frozenset(["cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"])
 _V3 = _V2 | frozenset(["abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"])
@@ -112,6 +113,21 @@ def symbol_of(name: str, signature: str) -> str:
     return f"penstock_{hashlib.sha256(f'{name} {signature}'.encode()).hexdigest()[:20]}"
 
 
+def sources_digest(kernels: Iterable[Marked]) -> str:
+    """Return a digest of kernels, their signatures, and the files that are compiled into them."""
+    lines = sorted(repr((kernel.name, kernel.signatures, linked_files(kernel.function))) for kernel in kernels)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def digest_in(library: Path) -> str:
+    """Return the digest of the sources that a library was built from."""
+    return _text(_opened(str(library)), DIGEST)
+
+
+def _text(opened: ctypes.CDLL, symbol: str) -> str:
+    return ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(opened, symbol))).decode()
+
+
 def _library_of(kernel: Marked) -> Path:
     return Path(kernel.function.__code__.co_filename).with_name(LIBRARY)
 
@@ -125,8 +141,7 @@ def _code(library: Path, name: str, level: str, signature: str) -> tuple[int, st
     """Return the address of the code of a kernel, and the types of what it returns."""
     opened = _opened(str(library))
     symbol = f"{symbol_of(name, signature)}_{level}"
-    returns = ctypes.addressof(ctypes.c_char.in_dll(opened, f"{symbol}_returns"))
-    return ctypes.cast(opened[symbol], ctypes.c_void_p).value or 0, ctypes.string_at(returns).decode()
+    return ctypes.cast(opened[symbol], ctypes.c_void_p).value or 0, _text(opened, f"{symbol}_returns")
 
 
 @cache

@@ -45,8 +45,7 @@ TARGETS = {
 
 def emit(code: KernelCode, signature: str, symbol: str, level: str) -> bytes:
     """Return the object file of a kernel for one level. Its symbol and the level make the name in it."""
-    target, machine = TARGETS[level], _machine(level)
-    lines = f'target datalayout = "{machine.target_data}"\ntarget triple = "{target.triple}"\n'
+    lines, machine = _head(level), _machine(level)
     text = re.sub(r"^target (datalayout|triple) = .*$", "", code.module, flags=re.MULTILINE)
     module = _llvm.parse_assembly(lines + text)
     types = [str(argument.type) for argument in module.get_function(code.function).arguments]
@@ -66,6 +65,18 @@ def emit(code: KernelCode, signature: str, symbol: str, level: str) -> bytes:
     return machine.emit_object(module)
 
 
+def emit_text(symbol: str, text: str, level: str) -> bytes:
+    """Return the object file of a text without spaces or quotes."""
+    size, content = len(text) + 1, f'c"{text}\\00"'
+    module = _llvm.parse_assembly(_head(level) + f"@{symbol} = constant [{size} x i8] {content}")
+    return _machine(level).emit_object(module)
+
+
+def _head(level: str) -> str:
+    machine = _machine(level)
+    return f'target datalayout = "{machine.target_data}"\ntarget triple = "{TARGETS[level].triple}"\n'
+
+
 @cache
 def _machine(level: str) -> Any:
     _llvm.initialize_all_targets()
@@ -82,10 +93,9 @@ def _entry(code: KernelCode, types: list[str], signature: str, name: str) -> str
     wanted = iter(types[2:])
     for argument in signature.split():
         passed += lines.array(argument, wanted) if "[" in argument else [lines.scalar(next(wanted))]
-    text = code.returns.encode().ljust(len(code.returns) + 1, b"\0").decode().replace("\0", "\\00")
     return "\n".join(
         (
-            f'@{name}_returns = constant [{len(code.returns) + 1} x i8] c"{text}"',
+            f'@{name}_returns = constant [{len(code.returns) + 1} x i8] c"{code.returns}\\00"',
             f'declare i32 @"{code.function}"({", ".join(types)})',
             f"define i32 @{name}(ptr %result, ptr %slots) {{",
             "  %error = alloca ptr",
