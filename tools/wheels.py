@@ -29,6 +29,8 @@ from penstock.kernels import building, jit, library, reading, warmup
 from penstock.kernels.objects import emit, emit_text
 
 ROOT = Path(__file__).parents[1]
+# The headers of this machine's NumPy ask for endian.h, which macOS has not.
+APPLE = ("-DNUMPY_CORE_INCLUDE_NUMPY_NPY_ENDIAN_H_", "-DNPY_LITTLE_ENDIAN=1234", "-DNPY_BYTE_ORDER=1234")
 ZIG = (sys.executable, "-m", "ziglang", "cc", "-target")
 
 
@@ -50,7 +52,7 @@ def platforms() -> list[Platform]:
     return [
         Platform(("v2", "v3"), (*ZIG, "x86_64-linux-gnu.2.17")),
         Platform(("arm64",), (*ZIG, "aarch64-linux-gnu.2.17")),
-        Platform(("apple",), (*ZIG, "aarch64-macos.11.0"), "macosx_11_0_arm64"),
+        Platform(("apple",), (*ZIG, "aarch64-macos.11.0", *APPLE), "macosx_11_0_arm64"),
     ]
 
 
