@@ -20,9 +20,9 @@ import warnings
 from pathlib import Path
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    from penstock.kernels import library, spans
+    from penstock.kernels import cache_folder, library, spans
     by_numba = library.chosen_level() == library.NUMBA
-    print(Path(spans._paint.made().stats.cache_path).parents[2] if by_numba else library.library_folder())
+    print(Path(spans._paint.made().stats.cache_path).parents[2] if by_numba else cache_folder._writable())
     print([str(each.message)[:28] for each in caught if "kernels" in str(each.message)])
 import numba
 print(repr(numba.config.CACHE_DIR))

@@ -22,7 +22,7 @@ from penstock.core.arrays import FloatArray, IntArray
 from penstock.errors import ArgumentError, MissingExtraError, PenstockError
 from penstock.kernels import building, jit, library, linking, telling
 
-COMPILED = library.chosen_level() != library.NUMBA and library._built_binding() is not None
+COMPILED = library.chosen_level() != library.NUMBA and library._binding() is not None
 
 
 @jit.helper
@@ -52,7 +52,7 @@ def new_kernel(kernel: Any = None) -> Any:
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty cache of kernels."""
-    monkeypatch.setattr(library, "library_folder", lambda: tmp_path)
+    monkeypatch.setattr(library, "cached_library", lambda name: tmp_path / name)
     monkeypatch.setattr(telling, "_compiled", telling._Compiled())
     return tmp_path
 
@@ -331,6 +331,7 @@ def test_a_library_next_to_a_module_of_kernels_needs_no_numba(monkeypatch: pytes
     building.build_library(made, folder / library.LIBRARY, building.c_compiler())
     building.build_binding(folder / library.BINDING, building.c_compiler())
     monkeypatch.setattr(library, "__file__", str(folder / "library.py"))
+    monkeypatch.setattr(library, "_binding", library._binding.__wrapped__)
     monkeypatch.setattr(library, "_library_of", lambda _: folder / library.LIBRARY)
     monkeypatch.setattr(library, "_tools", lambda: "")
     assert library.digest_in(folder / library.LIBRARY) == library.sources_digest([kernel])
@@ -367,7 +368,7 @@ def test_without_compiled_code_and_numba_the_error_says_what_to_install(monkeypa
 def test_where_the_extension_cannot_be_built_it_is_told_and_numba_runs_kernels(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    monkeypatch.setattr(library, "_built_binding", library._built_binding.__wrapped__)
+    monkeypatch.setattr(library, "_binding", library._binding.__wrapped__)
     monkeypatch.setattr(library, "chosen_level", lambda: "v2")
     monkeypatch.setattr(library, "_tools", lambda: "tools")
 

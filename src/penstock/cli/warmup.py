@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.cli.show import Json, print_json
+from penstock.flow.limits import cores
 from penstock.kernels.warmup import compile_all
 
 
@@ -23,7 +24,7 @@ def warmup(as_json: Json = False) -> None:
         def advance(done: int, total: int, name: str) -> None:
             progress.update(task, completed=done, total=total, description=name)
 
-        total, compiled = compile_all(advance)
+        total, compiled = compile_all(cores(), advance)
     if as_json:
         print_json({"kernels": total, "compiled": compiled})
     else:

@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -97,31 +97,40 @@ def _temporary() -> str:
     return folder
 
 
+def cached_library(name: str) -> Path:
+    """Return the path of a library of kernels in the cache, which need not exist.
+
+    The cache is where numba's is: in `NUMBA_CACHE_DIR`, else next to the installed package, else in the user's folder.
+    A library that another user compiled next to the package is taken from there.
+    """
+    known = (folder / name for folder in _folders())
+    return next((path for path in known if path.exists()), _writable() / name)
+
+
 @cache
-def library_folder() -> Path:
-    """Return the folder for kernels that are compiled to libraries. It is chosen as numba chooses its own."""
-    reasons: list[str] = []
-    for place in _places():
-        try:
-            folder = place() / "penstock-kernels"
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            reasons.append(str(error))
-            continue
-        if os.access(folder, os.W_OK | os.X_OK):
-            return folder
-        reasons.append(f"{folder} cannot be written")
+def _folders() -> tuple[Path, ...]:
+    setting = os.environ.get("NUMBA_CACHE_DIR")
+    if setting:
+        return (Path(setting, "penstock-kernels"),)
+    here = Path(__file__).parent / "__pycache__" / "penstock-kernels"
+    try:
+        return here, user_cache("kernels")
+    except FileNotFoundError:  # there is no home folder
+        return (here,)
+
+
+@cache
+def _writable() -> Path:
+    """The first folder that can be written, or a temporary one."""
+    for folder in _folders():
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK | os.X_OK):
+                return folder
     chosen = _temporary()
     warnings.warn(
-        f"compiled kernels are cached in {chosen}, for {' and '.join(reasons)}; set NUMBA_CACHE_DIR to a folder that "
-        "lasts",
+        f"compiled kernels are cached in {chosen}, for none of {', '.join(map(str, _folders()))} can be written; set "
+        "NUMBA_CACHE_DIR to a folder that lasts",
         stacklevel=2,
     )
     return Path(chosen)
-
-
-def _places() -> list[Callable[[], Path]]:
-    setting = os.environ.get("NUMBA_CACHE_DIR")
-    if setting:
-        return [lambda: Path(setting)]
-    return [lambda: Path(__file__).parent / "__pycache__", lambda: user_cache("")]

@@ -31,7 +31,7 @@ from typing import Any
 from penstock.errors import ArgumentError, MissingExtraError, PenstockError
 from penstock.files import locked
 from penstock.kernels import building, telling
-from penstock.kernels.cache_folder import library_folder
+from penstock.kernels.cache_folder import cached_library
 from penstock.kernels.linking import Linker, Marked, file_digest, linked_files
 
 SETTING = "PENSTOCK_KERNELS"
@@ -50,15 +50,12 @@ _MAKERS = ("building.py", "compiler.py", "linking.py", "objects.py", "reading.py
 def load(kernel: Marked) -> Callable[..., Any]:
     """Return what runs the machine code of a kernel."""
     level = chosen_level()
-    if level != NUMBA:
-        library = _library_of(kernel)
-        if _has(library, kernel, level):
-            find = partial(_code, library, kernel.name, level)
-            return _extension(str(Path(__file__).with_name(BINDING))).bind(kernel.name, kernel.signatures, find)
-        binding = _built_binding() if _tools() else None
-        if binding is not None:
-            return binding.bind(kernel.name, kernel.signatures, partial(_cached_code, kernel, level))
-    return _dispatcher(kernel)
+    built = level != NUMBA and _has(_library_of(kernel), kernel, level)
+    binding = _binding() if level != NUMBA and (built or _tools()) else None
+    if binding is None:
+        return _dispatcher(kernel)
+    find = partial(_code, _library_of(kernel), kernel.name) if built else partial(_cached_code, kernel)
+    return binding.bind(kernel.name, kernel.signatures, partial(find, level))
 
 
 def is_compiled(kernel: Marked, signature: str) -> bool:
@@ -159,7 +156,7 @@ def _cached_code(kernel: Marked, level: str, signature: str) -> tuple[int, str]:
 def _cached_path(kernel: Marked, level: str, signature: str) -> Path:
     """The library of one kernel in the cache, named after all that it depends on."""
     parts = kernel.name, signature, level, _tools(), linked_files(kernel.function)
-    return library_folder() / f"{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}.so"
+    return cached_library(f"{hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}.so")
 
 
 @cache
@@ -202,10 +199,11 @@ def _file_lock(path: Path) -> Generator[None]:
 
 
 @cache
-def _built_binding() -> Any:
-    """The extension, which is built once into the cache; None where it cannot be built."""
-    include = building.binding_key()
-    path = library_folder() / f"binding-{include}.so"
+def _binding() -> Any:
+    """The extension, which a wheel has, or which is built once into the cache; None where it cannot be built."""
+    path = Path(__file__).with_name(BINDING)
+    if not path.exists() and _tools():
+        path = cached_library(f"binding-{building.binding_key()}.so")
     if not path.exists():
         with _file_lock(path):
             try:

@@ -22,7 +22,7 @@ Module: TypeAlias = Any
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetMachine:
     """A kind of machine.
 
     Args:
@@ -35,10 +35,10 @@ class Target:
 
 
 TARGETS = {
-    "v2": Target("x86_64-unknown-linux-gnu", "x86-64-v2"),
-    "v3": Target("x86_64-unknown-linux-gnu", "x86-64-v3"),
-    "arm64": Target("aarch64-unknown-linux-gnu", "generic"),
-    "apple": Target("arm64-apple-macosx11.0.0", "apple-m1"),
+    "v2": TargetMachine("x86_64-unknown-linux-gnu", "x86-64-v2"),
+    "v3": TargetMachine("x86_64-unknown-linux-gnu", "x86-64-v3"),
+    "arm64": TargetMachine("aarch64-unknown-linux-gnu", "generic"),
+    "apple": TargetMachine("arm64-apple-macosx11.0.0", "apple-m1"),
 }
 """The machines that kernels compile for, by the level that ends their symbols."""
 

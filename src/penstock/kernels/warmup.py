@@ -10,7 +10,6 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from importlib import import_module
 
-from penstock.flow.limits import cores
 from penstock.kernels import jit, library
 
 _NUMBA = tuple(f"penstock.kernels.{name}" for name in ("compiler", "objects", "reading"))
@@ -33,14 +32,14 @@ def signatures() -> list[tuple[str, str]]:
     return sorted((name, text) for name, text in stated if name.startswith(packages()))
 
 
-def compile_all(progress: Callable[[int, int, str], None] | None = None) -> tuple[int, int]:
-    """Compile every kernel for each of its signatures in processes, one a core, unless it is compiled already. Returns
-    how many there are, and how many were compiled."""
+def compile_all(processes: int, progress: Callable[[int, int, str], None] | None = None) -> tuple[int, int]:
+    """Compile every kernel for each of its signatures in processes, unless it is compiled already. Returns how many
+    there are, and how many were compiled."""
     todo = signatures()
     left = [each for each in todo if not library.is_compiled(jit.KERNELS[each[0]], each[1])]
     if not left:
         return len(todo), 0
-    with ProcessPoolExecutor(min(cores(), len(left)), multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(processes, len(left)), multiprocessing.get_context("spawn")) as pool:
         for number, ((name, _), _) in enumerate(zip(left, pool.map(_compile, left), strict=True)):
             if progress is not None:
                 progress(number + 1, len(left), ".".join(name.split(".")[-2:]))
