@@ -31,6 +31,7 @@ from penstock.kernels.objects import emit, emit_text
 ROOT = Path(__file__).parents[1]
 # The headers of this machine's NumPy ask for endian.h, which macOS has not.
 APPLE = ("-DNUMPY_CORE_INCLUDE_NUMPY_NPY_ENDIAN_H_", "-DNPY_LITTLE_ENDIAN=1234", "-DNPY_BYTE_ORDER=1234")
+X86 = ("v2", "v3", "v4")
 ZIG = (sys.executable, "-m", "ziglang", "cc", "-target")
 
 
@@ -45,12 +46,12 @@ class Platform:
 
 def platforms() -> list[Platform]:
     """What this machine can build for."""
-    found = [Platform(("v2", "v3"), building.c_compiler())] if building.c_compiler() else []
+    found = [Platform(X86, building.c_compiler())] if building.c_compiler() else []
     if find_spec("ziglang") is None:
         print("arm64 and macOS are left out: they need PyPI's ziglang")
         return found
     return [
-        Platform(("v2", "v3"), (*ZIG, "x86_64-linux-gnu.2.17")),
+        Platform(X86, (*ZIG, "x86_64-linux-gnu.2.17")),
         Platform(("arm64",), (*ZIG, "aarch64-linux-gnu.2.17")),
         Platform(("apple",), (*ZIG, "aarch64-macos.11.0", *APPLE), "macosx_11_0_arm64"),
     ]

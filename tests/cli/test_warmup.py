@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from penstock.kernels.plain_compiler import type_of
+from penstock.kernels.compiler import type_of
 from typer.testing import CliRunner
 
 import penstock

@@ -353,7 +353,7 @@ def test_objects_are_emitted_for_machines_that_this_one_is_not() -> None:
     assert code.returns == "i8 f8 b1"
     heads = {level: objects.emit(code, kernel.signatures[0], "name", level)[:20] for level in objects.TARGETS}
     assert heads["v2"][:4] == heads["arm64"][:4] == b"\x7fELF"
-    assert heads["v2"][18], heads["arm64"][18] == (62, 183)  # EM_X86_64, EM_AARCH64
+    assert (heads["v2"][18], heads["arm64"][18]) == (62, 183)  # EM_X86_64, EM_AARCH64
     assert heads["apple"][:4] == bytes.fromhex("cffaedfe")  # MH_MAGIC_64
 
 

@@ -41,6 +41,7 @@ DIGEST = "penstock_sources"
 
 _V2 = frozenset(["cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"])
 _V3 = _V2 | frozenset(["abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"])
+_V4 = _V3 | frozenset(["avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"])
 
 _compiles = threading.RLock()
 _MAKERS = ("building.py", "compiler.py", "linking.py", "objects.py", "reading.py")
@@ -102,7 +103,7 @@ def machine_levels() -> tuple[str, ...]:
         text = file.read(8192).decode(errors="replace")  # one processor's lines; the file has them all
     lines = (line.partition(":") for line in text.splitlines())
     flags = next((set(value.split()) for name, _, value in lines if name.strip() == "flags"), set[str]())
-    return tuple(level for level, needed in (("v2", _V2), ("v3", _V3)) if needed <= flags)
+    return tuple(level for level, needed in (("v2", _V2), ("v3", _V3), ("v4", _V4)) if needed <= flags)
 
 
 def symbol_of(name: str, signature: str) -> str:

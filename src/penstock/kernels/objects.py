@@ -37,6 +37,7 @@ class TargetMachine:
 TARGETS = {
     "v2": TargetMachine("x86_64-unknown-linux-gnu", "x86-64-v2"),
     "v3": TargetMachine("x86_64-unknown-linux-gnu", "x86-64-v3"),
+    "v4": TargetMachine("x86_64-unknown-linux-gnu", "x86-64-v4"),
     "arm64": TargetMachine("aarch64-unknown-linux-gnu", "generic"),
     "apple": TargetMachine("arm64-apple-macosx11.0.0", "apple-m1"),
 }
