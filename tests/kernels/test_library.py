@@ -77,6 +77,16 @@ def test_code_of_files_that_changed_is_not_loaded(monkeypatch: pytest.MonkeyPatc
     assert files == [1, 1, 2]
 
 
+def test_what_has_no_file_and_what_it_uses_is_told_apart() -> None:
+    source = "SIZE = {}\nTABLE = np.arange({})\ndef f(x):\n    return x {} SIZE + TABLE[0]"
+    digests: set[str] = set()
+    for case in ((1, 2, "+"), (2, 2, "+"), (1, 3, "+"), (1, 2, "-")):
+        names: dict[str, Any] = {"np": np}
+        exec(compile(source.format(*case), "<cell>", "exec"), names)  # noqa: S102
+        digests.add(linking.linked_files(names["f"]))
+    assert len(digests) == 4
+
+
 def test_files_of_helpers_and_intrinsics_belong_to_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     files: set[str] = set()
 

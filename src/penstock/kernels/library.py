@@ -30,6 +30,7 @@ from typing import Any
 
 from penstock.errors import ArgumentError, MissingExtraError, PenstockError
 from penstock.files import locked
+from penstock.files.user_cache import make_room
 from penstock.kernels import building, telling
 from penstock.kernels.cache_folder import cached_library
 from penstock.kernels.linking import Linker, Marked, file_digest, linked_files
@@ -43,6 +44,7 @@ _V2 = frozenset(["cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"])
 _V3 = _V2 | frozenset(["abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"])
 _V4 = _V3 | frozenset(["avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"])
 
+_MOST_BYTES = 256 << 20  # of the cache: libraries of sources that have changed since go first
 _compiles = threading.RLock()
 _MAKERS = ("building.py", "compiler.py", "linking.py", "objects.py", "reading.py")
 """The files of this package that make machine code of kernels."""
@@ -186,6 +188,7 @@ def _compile(kernel: Marked, level: str, signature: str, path: Path) -> None:
         code = reading.read(kernel, signature)
         made = objects.emit(code, signature, symbol_of(kernel.name, signature), level)
         building.build_library([made], path, building.c_compiler())
+        make_room(path.parent, "*.so", _MOST_BYTES)
 
 
 @contextmanager

@@ -7,11 +7,14 @@ replaced by what numba calls for them: see `Linker`.
 from __future__ import annotations
 
 import hashlib
+import marshal
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, cast
+
+import numpy as np
 
 HELPERS: dict[Any, bool] = {}
 """Helpers, and whether their sums may be taken in any order."""
@@ -98,14 +101,21 @@ class Linker:
 
 
 def linked_files(function: Callable[..., object]) -> str:
-    """Return a digest of the files whose functions are compiled into a kernel: its own, its helpers and intrinsics."""
+    """Return a digest of what is compiled into a kernel: the files of its function, its helpers and intrinsics, and the
+    constants that they use, which may be of other files."""
     seen: set[FunctionType] = set()
     left: list[object] = [function]
+    digests: set[str] = set()
     while left:
         current = left.pop()
+        if isinstance(current, np.ndarray):
+            digests.add(hashlib.sha256(current.tobytes()).hexdigest())
+        elif isinstance(current, (int, float, tuple, np.generic)):
+            digests.add(repr(current))
         if not isinstance(current, FunctionType) or current in seen:
             continue
         seen.add(current)
+        digests.add(file_digest(current.__code__.co_filename) or _code_digest(current.__code__))
         for name in _names(current.__code__):
             value = current.__globals__.get(name)
             value = REPLACED.get(id(value), value)
@@ -114,15 +124,18 @@ def linked_files(function: Callable[..., object]) -> str:
             elif isinstance(value, Marked):
                 value = value.function
             left.append(value)
-    digests = {file_digest(each.__code__.co_filename) for each in seen}
     return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
+
+
+def _code_digest(code: CodeType) -> str:
+    return hashlib.sha256(marshal.dumps(code)).hexdigest()
 
 
 @cache
 def file_digest(path: str) -> str:
-    """Return the SHA-256 of a file; of nothing where there is none, such as for what is typed into an interpreter."""
+    """Return the SHA-256 of a file; empty where there is none, such as for what is typed into an interpreter."""
     file = Path(path)
-    return hashlib.sha256(file.read_bytes() if file.is_file() else b"").hexdigest()
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
 
 def _names(code: CodeType) -> Iterator[str]:
