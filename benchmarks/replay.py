@@ -255,6 +255,8 @@ def stable_baselines3(entries: int, frames: int, seconds: float) -> Iterator[Mea
 
 def torchrl(entries: int, frames: int, seconds: float) -> Iterator[Measured]:
     import torch
+
+    sys.setdlopenflags(os.RTLD_LAZY)  # 0.14.1 lacks a function of PyTorch 2.13, which no sampler calls
     from tensordict import TensorDict
     from torchrl.data import LazyTensorStorage, TensorDictPrioritizedReplayBuffer, TensorDictReplayBuffer
     from torchrl.data.replay_buffers.samplers import SliceSampler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import re
@@ -94,6 +95,17 @@ def test_links_fences_and_targets_of_a_page(page: Path) -> None:
     assert languages <= {"python", "console", "text", "toml", "json", "yaml"}  # a test below reads the YAML
     known = set(re.findall(r"^([a-z]+):", text("Makefile"), re.MULTILINE))
     assert set(re.findall(r"(?:^|`)make ([a-z]+)(?=`|\s+#)", text_of_page, re.MULTILINE)) <= known
+
+
+def test_messages_that_have_an_answer_are_messages_of_penstock() -> None:
+    """The page names parts of messages, each of which stands in one line of the sources."""
+    messages = re.findall(r"^\| `(.+?)` \|", text("docs/howto/troubleshooting.md"), re.MULTILINE)
+    sources = "\n".join(file.read_text("utf-8") for file in (ROOT / "src").rglob("*.py"))
+    system = {os.strerror(errno.ENOSPC)}
+    assert len(messages) > 10
+    # `EpisodeDataset has no 'loader'` is `... has no {name!r}` in the sources.
+    parts = [re.sub(r"^EpisodeDataset (has no ')loader'$", r"\1", each) for each in messages if each not in system]
+    assert [part for part in parts if part.rstrip("'") not in sources] == []
 
 
 def test_the_command_page_has_every_command() -> None:

@@ -211,7 +211,8 @@ def _count_steps(
         total = before + count
         left = total - first - (spare if ends else max(spare, delay))
         ready = max(lane[LANE_ENTERED], -(-left // stride))
-        hi, arrived, here = counters[ANCHOR_HI], counters[ARRIVED], table[last, OFFSET]  # kept in registers
+        hi = counters[ANCHOR_HI]
+        arrived, here = counters[ARRIVED], table[last, OFFSET]  # kept in registers
         for j in range(lane[LANE_ENTERED], ready):
             step = first + j * stride
             piece, offset = last, here
@@ -232,7 +233,8 @@ def _count_steps(
             lane[LANE_PIECE] = -1
             lane[LANE_ROW] += 1  # the last boundary
             lane[LANE_CLOSED] += 1
-    oldest, lo, hi = counters[ARRIVED] - capacity, counters[ANCHOR_LO], counters[ANCHOR_HI]
+    oldest = counters[ARRIVED] - capacity
+    lo, hi = counters[ANCHOR_LO], counters[ANCHOR_HI]
     while lo < hi and entries[lo & mask, SINCE] < oldest:
         lo += 1
     counters[ANCHOR_LO] = lo

@@ -25,7 +25,8 @@ UNKNOWN = 1 << 62
 MOST_PENDING, PENDING_BYTES = 64, 1 << 16  # steps that are written together, and their bytes
 _NUMBERS: dict[str, set[type]] = {"f": {float, np.float32, np.float64}, "b": {bool, np.bool_}, "i": {int}, "u": {int}}
 _call: Any = call  # whose type `map` does not know
-_BYTES, _DTYPE, _SHAPE = ndarray.tobytes, attrgetter("dtype"), attrgetter("shape")
+_BYTES = ndarray.tobytes
+_DTYPE, _SHAPE = attrgetter("dtype"), attrgetter("shape")
 _COPIES: dict[type, Callable[[Any], Any]] = {np.float32: float, np.float64: float, np.bool_: bool}
 ENDS = frozenset({"terminations", "truncations"})
 Rows = Mapping[str, AnyArray]
@@ -158,7 +159,8 @@ class StepWriter:
     """
 
     def __init__(self, stream: StepStream, spec: Spec, alone: bool, wait: Callable[[], None]) -> None:
-        self._stream, self._spec, self._lanes = stream, spec, stream.lanes
+        self._stream, self._spec = stream, spec
+        self._lanes = stream.lanes
         self._wait = wait  # says that steps are here that are not written or counted yet
         self._segment: MemorySegment | None = None
         self._columns: list[_StepColumn] = []
