@@ -23,8 +23,8 @@ BINDING = Path(__file__).with_name("binding.c")
 @cache
 def c_compiler() -> tuple[str, ...]:
     """Return the command of a C compiler, which also links: `cc`, or the one of PyPI's ziglang. Empty without both."""
-    if (found := shutil.which("cc")) is not None:
-        return (found,)
+    if (path := shutil.which("cc")) is not None:
+        return (path,)
     return (sys.executable, "-m", "ziglang", "cc") if find_spec("ziglang") is not None else ()
 
 

@@ -56,9 +56,9 @@ def kernel(*signatures: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function compile, without the GIL and checks of indices; division by zero gives inf."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        made = Kernel(function, signatures)
-        KERNELS[made.name] = made
-        return made
+        lazy = Kernel(function, signatures)
+        KERNELS[lazy.name] = lazy
+        return lazy
 
     return decorate
 

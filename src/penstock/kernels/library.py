@@ -186,8 +186,8 @@ def _compile(kernel: Marked, level: str, signature: str, path: Path) -> None:
         except ImportError as error:
             raise _missing(kernel) from error
         code = reading.read(kernel, signature)
-        made = objects.emit(code, signature, symbol_of(kernel.name, signature), level)
-        building.build_library([made], path, building.c_compiler())
+        machine_code = objects.emit(code, signature, symbol_of(kernel.name, signature), level)
+        building.build_library([machine_code], path, building.c_compiler())
         make_room(path.parent, "*.so", _MOST_BYTES)
 
 
