@@ -92,8 +92,10 @@ browser: .venv/browser.stamp docs ## tests of the viewer and of the search of th
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	$(BIN)/python docs/build.py
 
-outputs: .venv/dev.stamp ## run the pages, and keep what their code prints, in docs/outputs; tests compare with it
+outputs: .venv/dev.stamp ## run the pages and keep their outputs in docs/outputs; tests compare with them
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --outputs $(PAGES) packages/*/README.md
+	$(BIN)/python docs/page_outputs.py
+	$(BIN)/python docs/pictures/info.py
 
 wheels: .venv/dev.stamp ## wheels of all distributions, with compiled kernels, in dist; for arm64 and macOS as well where ziglang is installed
 	$(BIN)/python tools/wheels.py --out dist
