@@ -49,7 +49,7 @@ def dataset_routes(datasets: Sequence[ViewedDataset]) -> list[Any]:
         routing.Route("/api/{name}/histogram", of_dataset(_histogram)),
         routing.Route("/api/{name}/episode/{e:int}", of_dataset(lambda data, asked: data.episode(_number(asked)))),
         routing.Route("/api/{name}/marks/{e:int}", mark, methods=["POST"]),
-        *episode_routes(of_dataset),
+        *episode_routes(of_dataset, by_name),
     ]
 
 

@@ -31,6 +31,7 @@ from penstock.flow import OrderedMap, PrefetchLimits, cores
 from penstock.plan.where import evaluate
 from penstock_studio.viewer.column_figures import column_figures
 from penstock_studio.viewer.episode_contents import EpisodeContents
+from penstock_studio.viewer.predictions import Predictions
 
 MOST_ROWS = 1000  # of one answer
 MOST_WORDS = 100  # columns of tags, and of spans, that the table of episodes has
@@ -79,6 +80,10 @@ class ViewedDataset:
     def fingerprint(self) -> str:
         """Fingerprint of the source."""
         return self._data.source.fingerprint
+
+    def add_predictions(self, predicted: EpisodeDataset, place: str) -> None:
+        """Draw what a policy predicts over the curves."""
+        self.contents.predictions = Predictions(predicted, self._data, place)
 
     def summary(self) -> dict[str, Any]:
         """Name, format and size."""
@@ -314,6 +319,9 @@ class ViewedDataset:
             "metadata": {str(key): _text(value) for key, value in entries.items()},
             "cameras": self.contents.cameras_of(number),
             "curves": self.contents.curves,
+            "columns": self.contents.columns,
+            "text_columns": self.contents.texts,
+            "predicted": {} if self.contents.predictions is None else self.contents.predictions.steps,
             "view": self.contents.view_name,
             "texts": self._texts(number),
             "findings": findings,
