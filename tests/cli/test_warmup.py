@@ -8,12 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from penstock.kernels.compiler import type_of
 from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
 from penstock.kernels import jit, warmup
+from penstock.kernels.compiler import type_of
 
 STATED = [name for name, _ in warmup.signatures()]
 

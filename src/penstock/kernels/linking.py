@@ -111,7 +111,7 @@ def linked_files(function: Callable[..., object]) -> str:
         if isinstance(current, np.ndarray):
             digests.add(hashlib.sha256(current.tobytes()).hexdigest())
         elif isinstance(current, (int, float, tuple, np.generic)):
-            digests.add(repr(current))
+            digests.add(repr(cast("object", current)))
         if not isinstance(current, FunctionType) or current in seen:
             continue
         seen.add(current)
