@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from penstock.containers.npy import header_bytes
 from penstock.containers.zarr.array import ZarrArray
-from penstock.containers.zarr.shorter import cut_rows
+from penstock.containers.zarr.writing import cut_rows
 from penstock.core.cache import Cache
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
