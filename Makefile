@@ -30,9 +30,11 @@ QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batche
 # Tests of the core are those in folders with the names of its packages; the others in tests/ are of all distributions.
 CORE := $(wildcard $(patsubst src/penstock/%/__init__.py,tests/%,$(wildcard src/penstock/*/__init__.py))) tests/programs
 
+CALLING_KERNELS := tests/kernels tests/plan tests/data tests/containers packages/penstock-chess/tests packages/penstock-driving/tests
+
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs outputs dist bench clean
+.PHONY: help demo examples test quick alone trainers browser check fuzz kernels bounds figures docs outputs wheels dist bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -69,9 +71,13 @@ check: .venv/dev.stamp ## lint, format, plain English, types, and the measures o
 fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format, in JOBS processes (one a core); FORMAT=lc0 takes one
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $(JOBS) $(if $(FORMAT),--format $(FORMAT),--all)
 
+kernels: .venv/dev.stamp ## tests of all that calls kernels, by numba and on each level of machine code that this machine has: half an hour
+	@set -e; for level in numba $$($(BIN)/python -c "from penstock.kernels.library import machine_levels; print(*machine_levels())"); do \
+		echo "kernels: $$level"; PENSTOCK_KERNELS=$$level $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(CALLING_KERNELS); done
+
 bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of compiled code checked: an hour
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
-		-o faulthandler_timeout=3600 --hypothesis-profile random tests/kernels tests/plan tests/data tests/containers packages/penstock-chess/tests packages/penstock-driving/tests
+	PENSTOCK_KERNELS=numba NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
+		-o faulthandler_timeout=3600 --hypothesis-profile random $(CALLING_KERNELS)
 
 bench: .venv/dev.stamp ## ten things that people wait for, of penstock, NumPy and what else is installed: three minutes
 	$(BIN)/python benchmarks/bench.py $(if $(AGAINST),--against $(AGAINST))
@@ -91,14 +97,20 @@ outputs: .venv/dev.stamp ## run the pages and keep their outputs in docs/outputs
 	$(BIN)/python docs/page_outputs.py
 	$(BIN)/python docs/pictures/info.py
 
+wheels: .venv/dev.stamp ## wheels of all distributions, with compiled kernels, in dist; for arm64 and macOS as well where ziglang is installed
+	$(BIN)/python tools/wheels.py --out dist
+
 dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried in two empty environments: the core, and all
 	rm -rf dist .build/core .build/all
-	@set -e; for folder in . $(PACKAGES); do (cd $$folder && $(CURDIR)/$(BIN)/python -m hatchling build -d $(CURDIR)/dist); done
+	@set -e; for folder in . $(PACKAGES); do (cd $$folder && $(CURDIR)/$(BIN)/python -m hatchling build -t sdist -d $(CURDIR)/dist); done
+	$(MAKE) --no-print-directory wheels
+	$(BIN)/python tools/wheels.py --out dist --check
 	$(PYTHON) -m venv .build/core
-	.build/core/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/penstock-*.whl
+	.build/core/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/penstock-*manylinux*x86_64.whl
 	.build/core/bin/penstock info tests/golden/minari/0.5.4/hdf5-image-v0
+	.build/core/bin/python -c "import penstock, numpy; print(next(iter(penstock.from_arrays({'x': numpy.ones(40)}, [10] * 4).sequences().shuffle(seed=0).pack(16).loader(2))))"
 	$(PYTHON) -m venv .build/all
-	.build/all/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/*.whl
+	.build/all/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/*none-any.whl dist/*manylinux*x86_64.whl
 	.build/all/bin/penstock formats
 	.build/all/bin/python -c "import $(shell echo $(notdir $(PACKAGES)) | tr -- '- ' '_,')"
 
@@ -127,7 +139,7 @@ dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried 
 	$(PYTHON) -m venv .build/trainers
 	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< pip hatchling editables
 	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< $(TORCH)
-	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< --no-build-isolation -e '.[grain,gymnasium,jax,plot,torch]' \
+	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< --no-build-isolation -e '.[grain,gymnasium,jax,jit,plot,torch]' \
 		-e packages/penstock-mirrors $(TRAINED) hypothesis pytest pytest-xdist sybil
 	@touch $@
 
@@ -173,6 +185,6 @@ clean: ## remove the environment and everything built
 
 .venv/dev.stamp: .venv/run.stamp magical-requirements.txt $(PACKAGES:%=%/pyproject.toml)
 	@echo "installing what tests, checks and docs need into .venv"
-	$(PIP) --no-build-isolation -e '.[all,demo]' $(PACKAGES:%=-e %) --group dev --group docs
+	$(PIP) --no-build-isolation -e '.[all,demo,jit]' $(PACKAGES:%=-e %) --group dev --group docs
 	$(PIP) --no-build-isolation --no-deps -r magical-requirements.txt
 	@touch $@

@@ -104,6 +104,7 @@ EXTRAS = {
     "gcp": "Google Cloud Storage",
     "config": "settings in YAML, of L5Kit and il-representations",
     "plot": "pictures of figures and curves",
+    "jit": "compiling kernels of a clone, or of your own",
     "demo": "all that `make demo` needs; with Atari, which is under the GPL",
     "all": "everything but packages under the GPL",
 }

@@ -59,6 +59,7 @@ def required(name: str) -> set[str]:
     """A distribution and all that it requires, directly or through others, by canonical names."""
     seen: set[tuple[str, str]] = set()
     _add_required(canonical(name), "", seen)
+    _add_required("penstock", "jit", seen)  # numba compiles the kernels of a checkout
     return {each for each, _ in seen}
 
 

@@ -106,7 +106,7 @@ SEE_ALL = {"cli", "__main__"}
 NAMES_ABOVE = {"penstock.data.loadable": {"Loader"}, "penstock.data.dataset": {"convert"}}
 
 # The modules of ours that are imported inside a function, because numba takes longer to load than all else together.
-DEFERRED = {"penstock.kernels.compiler", "penstock.kernels.plain_compiler"}
+DEFERRED = {"penstock.kernels.compiler", "penstock.kernels.objects", "penstock.kernels.reading"}
 
 HEAVY = {"torch", "jax", "gymnasium", "h5py", "numba", "pyarrow", "PIL", "matplotlib", "fsspec", "typer", "rich"}
 
@@ -412,6 +412,7 @@ THREAD_EXCEPTIONS = {
     "locations/fetching.py": {"ThreadPoolExecutor"},  # requests of all readers of the process, in no order
     "plan/packing/recent.py": {"ThreadPoolExecutor"},  # one plan ahead, of whichever epoch is asked for
     "containers/video/writer.py": {"Thread"},  # an encoder belongs to one thread; a `BlockQueue` feeds it
+    "kernels/warmup.py": {"ProcessPoolExecutor"},  # `penstock warmup` compiles in as many processes as it is told
     "jobs/runners.py": {"Timer"},  # starts processes while the caller runs a job
     "jobs/worker.py": {"Thread"},  # waits for the end of the parent process
     "penstock_live/intake.py": {"Thread"},  # looks for files until the last stream leaves

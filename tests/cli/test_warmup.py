@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli.main import app
 from penstock.kernels import jit, warmup
-from penstock.kernels.plain_compiler import type_of
+from penstock.kernels.compiler import type_of
 
 STATED = [name for name, _ in warmup.signatures()]
 

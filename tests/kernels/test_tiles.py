@@ -154,7 +154,8 @@ def test_empty_spans_look_at_no_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     loop: Any = jit.KERNELS["penstock.kernels.gather._gather_tiles"]
     done = loop.function(
         m.first, m.guide, m.shift, m.tile_shape, m.tile_first, m.address, m.layout, m.axes, m.fill,
-        nothing, nothing, nothing, m.row_bytes, out,
+        nothing, nothing, nothing, m.row_bytes, np.empty((4, 3), np.int64), np.ones((2, len(m.axes)), np.int64),
+        np.ones(len(m.axes), np.bool_), out,
     )  # fmt: skip
     assert done == -1
 

@@ -6,13 +6,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.cli.show import Json, print_json
+from penstock.flow.limits import cores
 from penstock.kernels.warmup import compile_all
 
 
 def warmup(as_json: Json = False) -> None:
-    """Compile all kernels now, so that first calls are fast.
+    """Compile all kernels now, where no wheel brought them compiled, so that first calls are fast.
 
-    The cache is next to the installed package, or in `NUMBA_CACHE_DIR`. Cached kernels are only loaded.
+    Needs the extra `jit`. The cache is next to the installed package, or in `NUMBA_CACHE_DIR`.
 
     Example: penstock warmup
     """
@@ -23,8 +24,8 @@ def warmup(as_json: Json = False) -> None:
         def advance(done: int, total: int, name: str) -> None:
             progress.update(task, completed=done, total=total, description=name)
 
-        total, compiled = compile_all(advance)
+        total, compiled = compile_all(cores(), advance)
     if as_json:
         print_json({"kernels": total, "compiled": compiled})
     else:
-        Console().print(f"{total} kernels are ready: {compiled} compiled now, {total - compiled} were cached")
+        Console().print(f"{total} kernels are ready: {compiled} compiled now, {total - compiled} were before")

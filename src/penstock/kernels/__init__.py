@@ -1,1 +1,1 @@
-"""The few compiled loops, and their NumPy definitions in `reference`. Numba is imported on first use."""
+"""The few compiled loops. `library` says where their machine code comes from; numba is imported only to compile."""

@@ -17,9 +17,12 @@ import tempfile
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.files.user_cache import user_cache
 
 _chosen: list[str] = []
 """The temporary folder of this process, once it needs one."""
@@ -92,3 +95,42 @@ def _temporary() -> str:
         raise PenstockError(f"expected a folder to cache compiled kernels in: {error}; set NUMBA_CACHE_DIR") from error
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+def cached_library(name: str) -> Path:
+    """Return the path of a library of kernels in the cache, which need not exist.
+
+    The cache is where numba's is: in `NUMBA_CACHE_DIR`, else next to the installed package, else in the user's folder.
+    A library that another user compiled next to the package is taken from there.
+    """
+    known = (folder / name for folder in _folders())
+    return next((path for path in known if path.exists()), _writable() / name)
+
+
+@cache
+def _folders() -> tuple[Path, ...]:
+    setting = os.environ.get("NUMBA_CACHE_DIR")
+    if setting:
+        return (Path(setting, "penstock-kernels"),)
+    here = Path(__file__).parent / "__pycache__" / "penstock-kernels"
+    try:
+        return here, user_cache("kernels")
+    except FileNotFoundError:  # there is no home folder
+        return (here,)
+
+
+@cache
+def _writable() -> Path:
+    """The first folder that can be written, or a temporary one."""
+    for folder in _folders():
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK | os.X_OK):
+                return folder
+    chosen = _temporary()
+    warnings.warn(
+        f"compiled kernels are cached in {chosen}, for none of {', '.join(map(str, _folders()))} can be written; set "
+        "NUMBA_CACHE_DIR to a folder that lasts",
+        stacklevel=2,
+    )
+    return Path(chosen)

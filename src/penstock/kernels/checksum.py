@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import UInt32Array
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 PATIENCE = 1 << 17  # bytes that a process hashes in Python before it pays to load the compiled loop
 _hashed = [0]  # by this process
@@ -62,24 +62,24 @@ def _final(a: int, b: int, c: int) -> int:
     return (c ^ b) - (b << 24 & _MASK | b >> 8) & _MASK
 
 
-@uncounted_helper
+@helper
 def _turned(x: np.uint32, k: int) -> np.uint32:
     return np.uint32(np.uint32(x << np.uint32(k)) | np.uint32(x >> np.uint32(32 - k)))
 
 
-@uncounted_helper
+@helper
 def _mixed(x: np.uint32, y: np.uint32, k: int) -> np.uint32:
     """Return `x - y`, combined with `y` rotated."""
     return np.uint32(np.uint32(x - y) ^ _turned(y, k))
 
 
-@uncounted_helper
+@helper
 def _folded(x: np.uint32, y: np.uint32, k: int) -> np.uint32:
     """Return `x` xor `y`, minus `y` rotated."""
     return np.uint32((x ^ y) - _turned(y, k))
 
 
-@uncounted_kernel("u4[1Cr] i8")
+@kernel("u4[1Cr] i8")
 def _lookup3(words: UInt32Array, size: int) -> np.uint32:
     a = b = c = np.uint32((0xDEADBEEF + size) & 0xFFFFFFFF)
     if size == 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import IntArray
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 from penstock.kernels.open_fit import aligned
 
 
@@ -39,7 +39,7 @@ def concat(
     return _concat(length, capacity, align, most, head, whole, aside, room, index, begin, size)
 
 
-@uncounted_helper
+@helper
 def _is_full(size: IntArray, capacity: IntArray) -> bool:
     """Whether an item reaches a limit and exceeds none."""
     reaches, exceeds = False, False
@@ -49,7 +49,7 @@ def _is_full(size: IntArray, capacity: IntArray) -> bool:
     return reaches and not exceeds
 
 
-@uncounted_helper
+@helper
 def _reached(used: IntArray, capacity: IntArray) -> bool:
     """Whether a bin is full on some axis."""
     reached = False
@@ -58,7 +58,7 @@ def _reached(used: IntArray, capacity: IntArray) -> bool:
     return reached
 
 
-@uncounted_helper
+@helper
 def _note(
     index: IntArray, begin: IntArray, size: IntArray, piece: int, pack: int, item: int, done: IntArray, take: IntArray
 ) -> None:
@@ -69,7 +69,7 @@ def _note(
             begin[piece, a], size[piece, a] = done[a], take[a]
 
 
-@uncounted_helper
+@helper
 def _concat_one(
     length: IntArray,
     capacity: int,
@@ -126,7 +126,7 @@ def _concat_one(
     return pieces, bins
 
 
-@uncounted_kernel("i8[2C] i8[1C] i8 i8 i8 b1 i8[1C] i8[2C] i8[2C] i8[2C] i8[2C]")
+@kernel("i8[2C] i8[1C] i8 i8 i8 b1 i8[1C] i8[2C] i8[2C] i8[2C] i8[2C]")
 def _concat(  # noqa: PLR0912 - one loop, no calls to pay for
     length: IntArray,
     capacity: IntArray,

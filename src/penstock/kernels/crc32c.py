@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.core.arrays import ByteArray, IntArray, IntScalar, UInt32Array
 from penstock.kernels.intrinsics import load8
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 _POLYNOMIAL = 0x82F63B78  # reflected
 _MASK = 0xA282EAD8
@@ -67,19 +67,19 @@ def first_damaged(data: ByteArray, begin: IntArray, size: IntArray) -> int:
     return int(_first_damaged(data, begin, size, _tables()))
 
 
-@uncounted_helper
+@helper
 def _masked(crc: np.uint32) -> np.uint32:
     return np.uint32(np.uint32(crc >> np.uint32(15) | crc << np.uint32(17)) + np.uint32(0xA282EAD8))
 
 
-@uncounted_helper
+@helper
 def _word(data: ByteArray, offset: IntScalar) -> np.uint32:
     """Return four bytes as a little-endian number."""
     low = np.uint32(data[offset]) | np.uint32(data[offset + 1]) << np.uint32(8)
     return np.uint32(low | np.uint32(data[offset + 2]) << np.uint32(16) | np.uint32(data[offset + 3]) << np.uint32(24))
 
 
-@uncounted_kernel("u1[1Cr] i8 i8 u4[2Cr]")
+@kernel("u1[1Cr] i8 i8 u4[2Cr]")
 def _crc32c(data: ByteArray, begin: IntScalar, end: IntScalar, table: UInt32Array) -> np.uint32:
     crc = np.uint32(0xFFFFFFFF)
     byte = np.uint64(255)
@@ -98,7 +98,7 @@ def _crc32c(data: ByteArray, begin: IntScalar, end: IntScalar, table: UInt32Arra
     return np.uint32(crc ^ np.uint32(0xFFFFFFFF))
 
 
-@uncounted_kernel("u1[1Cr] i8 i8[1C] i8[1C] u4[2Cr]")
+@kernel("u1[1Cr] i8 i8[1C] i8[1C] u4[2Cr]")
 def _walk_records(
     data: ByteArray, position: int, begin: IntArray, size: IntArray, table: UInt32Array
 ) -> tuple[IntScalar, IntScalar]:
@@ -117,7 +117,7 @@ def _walk_records(
     return len(begin), offset
 
 
-@uncounted_kernel("u1[1Cr] i8[1C] i8[1C] u4[2Cr]")
+@kernel("u1[1Cr] i8[1C] i8[1C] u4[2Cr]")
 def _first_damaged(data: ByteArray, begin: IntArray, size: IntArray, table: UInt32Array) -> int:
     for i in range(len(begin)):
         end = begin[i] + size[i]

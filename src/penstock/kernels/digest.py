@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import AnyArray, UInt64Array
-from penstock.kernels.jit import uncounted_kernel
+from penstock.kernels.jit import kernel
 from penstock.kernels.permute import GOLDEN, MIX_1, MIX_2
 
 
@@ -33,7 +33,7 @@ def digest_of(array: AnyArray) -> bytes:
     return sums.astype("<u8").tobytes() + tail.tobytes() + len(data).to_bytes(8, "little")
 
 
-@uncounted_kernel("u8[1Cr] u8[1C]")
+@kernel("u8[1Cr] u8[1C]")
 def _digest(words: UInt64Array, sums: UInt64Array) -> None:
     first, second = np.uint64(0), np.uint64(0)
     for i in range(len(words)):

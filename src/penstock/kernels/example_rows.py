@@ -23,7 +23,7 @@ import numpy as np
 from penstock.core.arrays import BoolArray, ByteArray, IntArray, IntScalar, UInt32Array
 from penstock.kernels.examples import field_at, varint
 from penstock.kernels.intrinsics import memcpy
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 _PACKED = 10  # tag of field 1 with a length: packed numbers, or one value of bytes
 
@@ -129,7 +129,7 @@ def _checked(
     return np.zeros(len(begin), np.bool_)
 
 
-@uncounted_kernel("u1[1Cr] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] b1[1C]")
+@kernel("u1[1Cr] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] b1[1C]")
 def _read_integers(
     data: ByteArray,
     begin: IntArray,
@@ -170,7 +170,7 @@ def _read_integers(
         failed[j] = todo > 0
 
 
-@uncounted_kernel("u1[1Cr] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] u1[1C] b1[1C]")
+@kernel("u1[1Cr] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] u1[1C] b1[1C]")
 def _read_floats(
     data: ByteArray,
     begin: IntArray,
@@ -201,7 +201,7 @@ def _read_floats(
         failed[j] = todo > 0
 
 
-@uncounted_helper
+@helper
 def _walked(
     data: ByteArray,
     message: IntScalar,
@@ -226,7 +226,7 @@ def _walked(
     return n == total
 
 
-@uncounted_kernel("u1[1Cr] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] u4[1C] i8[2C] b1[1C]")
+@kernel("u1[1Cr] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] u4[1C] i8[2C] b1[1C]")
 def _read_places(
     data: ByteArray,
     message: IntArray,
@@ -257,7 +257,7 @@ def _read_places(
             out[destination[j] + i, 0], out[destination[j] + i, 1] = offset, offset + size
 
 
-@uncounted_kernel("u1[1Cr] i8[2C] i8[1C] u1[1C]")
+@kernel("u1[1Cr] i8[2C] i8[1C] u1[1C]")
 def _copy_places(data: ByteArray, places: IntArray, destination: IntArray, out: ByteArray) -> None:
     source, target = data.ctypes.data, out.ctypes.data
     for j in range(len(places)):

@@ -22,7 +22,7 @@ from collections.abc import Callable
 import numpy as np
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray, IntScalar, read_only
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 # Kinds of lists, by their field in a Feature.
 ABSENT = 0
@@ -114,7 +114,7 @@ def _require_within(data: ByteArray, begin: int, end: int, count: int) -> None:
         raise ValueError(f"expected a list within {len(data)} bytes, got {count} values in {begin}:{end}")
 
 
-@uncounted_helper
+@helper
 def varint(data: ByteArray, offset: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar]:
     """Return a number, and the byte behind it or -1."""
     value = np.int64(0)
@@ -130,7 +130,7 @@ def varint(data: ByteArray, offset: IntScalar, end: IntScalar) -> tuple[IntScala
     return 0, -1
 
 
-@uncounted_helper
+@helper
 def field_at(data: ByteArray, offset: IntScalar, end: IntScalar) -> tuple[IntScalar, IntScalar, IntScalar]:
     """Return the tag of a field, and begin and end of its value, without the length of one; the end is -1 for a
     malformed field."""
@@ -151,7 +151,7 @@ def field_at(data: ByteArray, offset: IntScalar, end: IntScalar) -> tuple[IntSca
     return tag, begin, begin + size if begin >= 0 and 0 <= size <= end - begin else -1
 
 
-@uncounted_helper
+@helper
 def _may_read(present: ByteArray, begin: IntScalar, end: IntScalar, need: IntArray) -> bool:
     """Return whether bytes are present. Others are entered in `need`."""
     if len(present) and begin < end:
@@ -162,7 +162,7 @@ def _may_read(present: ByteArray, begin: IntScalar, end: IntScalar, need: IntArr
     return True
 
 
-@uncounted_helper
+@helper
 def _present_field(
     data: ByteArray, offset: IntScalar, end: IntScalar, present: ByteArray, need: IntArray
 ) -> tuple[IntScalar, IntScalar, IntScalar]:
@@ -172,7 +172,7 @@ def _present_field(
     return field_at(data, offset, end)
 
 
-@uncounted_helper
+@helper
 def _count(
     data: ByteArray, offset: IntScalar, end: IntScalar, kind: IntScalar, present: ByteArray, need: IntArray
 ) -> IntScalar:
@@ -202,7 +202,7 @@ def _count(
     return count
 
 
-@uncounted_helper
+@helper
 def _feature(
     data: ByteArray, offset: IntScalar, end: IntScalar, present: ByteArray, need: IntArray
 ) -> tuple[IntScalar, IntScalar, IntScalar]:
@@ -220,7 +220,7 @@ def _feature(
     return kind, begin, stop
 
 
-@uncounted_helper
+@helper
 def _key_of(data: ByteArray, begin: IntScalar, end: IntScalar, keys: ByteArray, key_ends: IntArray) -> IntScalar:
     """Return the number of a key, or -1."""
     first = np.int64(0)
@@ -236,7 +236,7 @@ def _key_of(data: ByteArray, begin: IntScalar, end: IntScalar, keys: ByteArray, 
     return -1
 
 
-@uncounted_helper
+@helper
 def _entry(
     data: ByteArray,
     offset: IntScalar,
@@ -279,7 +279,7 @@ def _entry(
     return True
 
 
-@uncounted_helper
+@helper
 def _features(
     data: ByteArray,
     offset: IntScalar,
@@ -301,7 +301,7 @@ def _features(
     return True
 
 
-@uncounted_kernel("u1[1Cr] i8[1C] i8[1C] u1[1Cr] i8[1C] i8[3C] u1[2C] i8[1C] u1[1Cr] i8[2C]")
+@kernel("u1[1Cr] i8[1C] i8[1C] u1[1Cr] i8[1C] i8[3C] u1[2C] i8[1C] u1[1Cr] i8[2C]")
 def _scan_examples(
     data: ByteArray,
     begin: IntArray,
@@ -328,7 +328,7 @@ def _scan_examples(
                 result[i] = LACKING if need[i, 1] > 0 else DAMAGED
 
 
-@uncounted_kernel("u1[1Cr] i8 i8 i8[1C]")
+@kernel("u1[1Cr] i8 i8 i8[1C]")
 def _read_integers(data: ByteArray, offset: IntScalar, end: IntScalar, out: IntArray) -> IntScalar:
     n = 0
     while offset < end:
@@ -346,7 +346,7 @@ def _read_integers(data: ByteArray, offset: IntScalar, end: IntScalar, out: IntA
     return n
 
 
-@uncounted_kernel("u1[1Cr] i8 i8 u1[2C]")
+@kernel("u1[1Cr] i8 i8 u1[2C]")
 def _read_floats(data: ByteArray, offset: IntScalar, end: IntScalar, out: ByteArray) -> IntScalar:
     n = 0
     while offset < end:
@@ -363,7 +363,7 @@ def _read_floats(data: ByteArray, offset: IntScalar, end: IntScalar, out: ByteAr
     return n
 
 
-@uncounted_kernel("u1[1Cr] i8 i8 i8[2C]")
+@kernel("u1[1Cr] i8 i8 i8[2C]")
 def _read_blobs(data: ByteArray, offset: IntScalar, end: IntScalar, out: IntArray) -> IntScalar:
     n = 0
     while offset < end:
@@ -376,12 +376,12 @@ def _read_blobs(data: ByteArray, offset: IntScalar, end: IntScalar, out: IntArra
     return n
 
 
-@uncounted_kernel("u1[1Cr] i8 i8 i8[1C]")
+@kernel("u1[1Cr] i8 i8 i8[1C]")
 def _count_blobs(data: ByteArray, offset: IntScalar, end: IntScalar, need: IntArray) -> IntScalar:
     return _count(data, offset, end, 1, data[:0], need)
 
 
-@uncounted_kernel("u1[1Cr] i8[1C] i8[1C] i8[1C]")
+@kernel("u1[1Cr] i8[1C] i8[1C] i8[1C]")
 def _packed_places(data: ByteArray, begin: IntArray, size: IntArray, out: IntArray) -> None:
     for i in range(len(begin)):
         end = begin[i] + size[i]

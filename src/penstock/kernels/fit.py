@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.arrays import Int32Array, IntArray, IntScalar, UInt64Array
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 from penstock.kernels.residuals import cut, empty_queues, least, pop, splice
 
 Narrow: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
@@ -105,7 +105,7 @@ def _overlong(length: IntArray, capacity: int) -> ValueError:
     return ValueError(f"expected lengths within 0:{capacity + 1}, got {length.min()} to {length.max()}")
 
 
-@uncounted_kernel("i4[1C] i8 i8 i4[2C] u8[1C] u8[1C] i4[2C]")
+@kernel("i4[1C] i8 i8 i4[2C] u8[1C] u8[1C] i4[2C]")
 def _count_decreasing(
     counts: Int32Array,
     capacity: int,
@@ -167,13 +167,13 @@ def _count_decreasing(
     return total, highest
 
 
-@uncounted_helper
+@helper
 def _smaller(a: IntScalar, b: IntScalar) -> IntScalar:
     """The smaller number. It compiles in half the time of `min`."""
     return a if a < b else b
 
 
-@uncounted_helper
+@helper
 def _sort_into(
     length: IntArray, capacity: int, place: IntArray, order: IntArray | Narrow, run: IntArray | Narrow
 ) -> int:
@@ -197,12 +197,12 @@ def _sort_into(
     return runs
 
 
-@uncounted_kernel("i8[1C] i8 i8[1C] i8[1C] i8[1C]")
+@kernel("i8[1C] i8 i8[1C] i8[1C] i8[1C]")
 def _sort(length: IntArray, capacity: int, place: IntArray, order: IntArray, run: IntArray) -> int:
     return _sort_into(length, capacity, place, order, run)
 
 
-@uncounted_kernel("i8[1C] i8 i8 i4[1C] i4[1C] u8[1C] u8[1C] i4[2C] i8[1C]")
+@kernel("i8[1C] i8 i8 i4[1C] i4[1C] u8[1C] u8[1C] i4[2C] i8[1C]")
 def _best_fit(
     length: IntArray,
     capacity: int,
@@ -217,7 +217,7 @@ def _best_fit(
     return _best_fit_in(length, capacity, most, following, items_in, words, tops, ends, out)
 
 
-@uncounted_helper
+@helper
 def _best_fit_in(  # noqa: PLR0912 - one loop, no calls to pay for
     length: IntArray | Int32Array,
     capacity: int,
@@ -285,7 +285,7 @@ def _best_fit_in(  # noqa: PLR0912 - one loop, no calls to pay for
     return bins
 
 
-@uncounted_kernel(
+@kernel(
     "i8[1C] i8 i8 i8[1C] u8[1C] u8[1C] i4[2C] i4[2C] u2[1C] u2[1C] u2[1C] u2[1C]",
     "i8[1C] i8 i8 i8[1C] u8[1C] u8[1C] i4[2C] i4[2C] u4[1C] u4[1C] u4[1C] u4[1C]",
 )
@@ -325,7 +325,7 @@ def _plan_decreasing(
     return bins, runs
 
 
-@uncounted_kernel("i8[1C] i8 i8[1C] i8[1C] i8[1C]")
+@kernel("i8[1C] i8 i8[1C] i8[1C] i8[1C]")
 def _first_fit(length: IntArray, most: int, room: IntArray, items_in: IntArray, out: IntArray) -> int:
     """`room[1]` is the root of a tree, and `room[leaves:]` are the bins, all with the whole capacity."""
     leaves = len(items_in)
@@ -350,7 +350,7 @@ def _first_fit(length: IntArray, most: int, room: IntArray, items_in: IntArray, 
     return bins
 
 
-@uncounted_kernel("i8[1C] i8 i8[1C] i8[1C] i8[1C]")
+@kernel("i8[1C] i8 i8[1C] i8[1C] i8[1C]")
 def _bin_slots(bin_of: IntArray, bins: int, place: IntArray, slot: IntArray, cut: IntArray) -> int:
     """`place` is `bins + 1` zeros."""
     for i in range(len(bin_of)):

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.core.arrays import BoolArray, ByteArray, IntArray, IntScalar
 from penstock.kernels.intrinsics import memcpy, move1, move4, move8, prefetch, set_byte, weave3, weave4
-from penstock.kernels.jit import helper, kernel, uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 AXES = 4
 """Axes that tiles may cut; see `tiles.TileMap`, which joins the others."""
@@ -83,6 +83,9 @@ def gather_tiles(
         length,
         destination,
         row_bytes,
+        np.empty((4, len(start)), np.int64),
+        np.ones((2, len(axes)), np.int64),
+        np.ones(len(axes), np.bool_),
         out,
     )
 
@@ -92,7 +95,7 @@ def _require_spans(start: IntArray, length: IntArray, destination: IntArray) -> 
         raise ValueError(f"expected spans of equal number, got {len(start)}, {len(length)} and {len(destination)}")
 
 
-@uncounted_helper
+@helper
 def _bad_span(start: IntArray, length: IntArray, destination: IntArray, rows: int, places: int) -> int:
     """The first span that leaves `0 : rows` or `0 : places`, or -1; in differences, for sums could wrap around."""
     for j in range(len(start)):
@@ -102,7 +105,7 @@ def _bad_span(start: IntArray, length: IntArray, destination: IntArray, rows: in
     return -1
 
 
-@uncounted_helper
+@helper
 def _run_of(first: IntArray, guide: IntArray, shift: int, row: int) -> int:
     """The run that holds a row; the guide bounds the search. See `locate.guide_of`."""
     lo, hi = guide[row >> shift], guide[(row >> shift) + 1]
@@ -115,7 +118,7 @@ def _run_of(first: IntArray, guide: IntArray, shift: int, row: int) -> int:
     return lo
 
 
-@uncounted_kernel("i8[1C] i8[1C] i8 i8[1C] i8 i8[1C] i8[1C] i8[1C] i8[2C] u1[1C]")
+@kernel("i8[1C] i8[1C] i8 i8[1C] i8 i8[1C] i8[1C] i8[1C] i8[2C] u1[1C]")
 def _gather_rows(
     first: IntArray,
     guide: IntArray,
@@ -157,7 +160,7 @@ def _gather_rows(
     return -1
 
 
-@uncounted_helper
+@helper
 def _gather_rest(
     first: IntArray, address: IntArray, row_bytes: int, run: int, row: int, left: int, base: IntScalar, destination: int
 ) -> None:
@@ -172,14 +175,16 @@ def _gather_rest(
         run += 1
 
 
-@uncounted_helper
+@helper
 def _prefetch_lines(begin: int, size: int) -> None:
     """The cache lines of `size` bytes; `size` may be 0."""
     for line in range(begin & -64, begin + size, 64):
         prefetch(line)
 
 
-@kernel("i8[1C] i8[1C] i8 i8[2C] i8[1C] i8[1C] i8[1C] i8[3C] u1[1C] i8[1C] i8[1C] i8[1C] i8 u1[1C]")
+@kernel(
+    "i8[1C] i8[1C] i8 i8[2C] i8[1C] i8[1C] i8[1C] i8[3C] u1[1C] i8[1C] i8[1C] i8[1C] i8 i8[2C] i8[2C] b1[1C] u1[1C]"
+)
 def _gather_tiles(
     first: IntArray,
     guide: IntArray,
@@ -194,17 +199,21 @@ def _gather_tiles(
     length: IntArray,
     destination: IntArray,
     row_bytes: int,
+    room: IntArray,
+    sides: IntArray,
+    plain: BoolArray,
     out: ByteArray,
 ) -> int:
+    """`room` is for four numbers of each span; `sides` and `plain` are ones, for what `_measure_sides` says."""
     base = np.int64(out.ctypes.data)
     spans = len(start)
     bad = _bad_span(start, length, destination, first[-1], len(out) // row_bytes)
     if bad >= 0:
         return bad
-    across, slab, plain = _sides(axes)
+    across, slab = sides[0], sides[1]
+    _measure_sides(axes, across, slab, plain)
     # The tiles side by side that hold the first rows of each span, where in them those begin, and how many they hold.
-    kind, tile = np.empty(spans, np.int64), np.empty(spans, np.int64)
-    skip, in_tile = np.empty(spans, np.int64), np.empty(spans, np.int64)
+    kind, tile, skip, in_tile = room[0], room[1], room[2], room[3]
     run, crossing = 0, False
     for j in range(spans):
         row = start[j]
@@ -241,20 +250,17 @@ def _gather_tiles(
 
 
 @helper
-def _sides(axes: IntArray) -> tuple[IntArray, IntArray, BoolArray]:
-    """Return `[K]` for each layout: the number of tiles across a row, the bytes of the row in each, and whether the
-    tiles cut it along one axis only."""
-    across, slab = np.ones(len(axes), np.int64), np.ones(len(axes), np.int64)
-    plain = np.ones(len(axes), np.bool_)
+def _measure_sides(axes: IntArray, across: IntArray, slab: IntArray, plain: BoolArray) -> None:
+    """Fill in `[K]` for each layout: the number of tiles across a row, the bytes of the row in each, and whether the
+    tiles cut it along one axis only. All are ones."""
     for k in range(len(axes)):
         for axis in range(4):
             across[k] *= (axes[k, axis, 0] + axes[k, axis, 1] - 1) // axes[k, axis, 1]
             slab[k] *= axes[k, axis, 1]
             plain[k] &= axis == 3 or (axes[k, axis, 0] == 1 and axes[k, axis, 1] == 1)
-    return across, slab, plain
 
 
-@uncounted_helper
+@helper
 def _place_in_tiles(
     row: int,
     run: int,
@@ -274,7 +280,7 @@ def _place_in_tiles(
     return k, tile_first[run] + down * across[k], inside * slab[k], min(height - inside, first[run + 1] - row)
 
 
-@uncounted_helper
+@helper
 def _copy_rows(
     address: IntArray,
     tile: int,
@@ -307,7 +313,7 @@ def _copy_rows(
             _copy_lines(to, row_bytes, source + skip, slab, rows, unit)
 
 
-@uncounted_helper
+@helper
 def _tiled_row(
     address: IntArray, tile: int, last: int, skip: int, form: IntArray, fill: ByteArray, place: IntScalar
 ) -> None:
@@ -340,7 +346,7 @@ def _tiled_row(
                     tile += 1
 
 
-@uncounted_helper
+@helper
 def _woven_row(address: IntArray, tile: int, last: int, skip: int, form: IntArray, place: IntScalar) -> None:
     """Copy one row whose last axis is 3 or 4 bytes, each in its own tile: weave these tiles together and prefetch the
     next ones."""
@@ -365,7 +371,7 @@ def _woven_row(address: IntArray, tile: int, last: int, skip: int, form: IntArra
                 tile += n3
 
 
-@uncounted_helper
+@helper
 def _all_here(address: IntArray, tile: int, count: int) -> bool:
     missing = 0
     for i in range(tile, tile + count):
@@ -373,7 +379,7 @@ def _all_here(address: IntArray, tile: int, count: int) -> bool:
     return missing == 0
 
 
-@uncounted_helper
+@helper
 def _fill_lines(to: IntScalar, step: int, fill: ByteArray, count: int, unit: int) -> None:
     """`count` pieces of `unit` bytes, `step` apart, filled with the bytes of one element over and over."""
     for i in range(count):
@@ -381,7 +387,7 @@ def _fill_lines(to: IntScalar, step: int, fill: ByteArray, count: int, unit: int
             set_byte(to + i * step + byte, fill[byte % len(fill)])
 
 
-@uncounted_helper
+@helper
 def _copy_lines(to: IntScalar, to_step: int, source: int, source_step: int, count: int, unit: int) -> None:
     """`count` pieces of `unit` bytes, `to_step` and `source_step` apart."""
     if unit == 1:
@@ -402,7 +408,7 @@ def _copy_lines(to: IntScalar, to_step: int, source: int, source_step: int, coun
             memcpy(to + i * to_step, source + i * source_step, unit)
 
 
-@uncounted_helper
+@helper
 def _weave(address: IntArray, tile: int, line: int, channels: int, count: int, to: IntScalar) -> None:
     """Weave `count` pixels of 3 or 4 one-byte channels; each channel is in its own tile, from byte `line` on."""
     a = address[tile] + line

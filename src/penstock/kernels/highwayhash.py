@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import ByteArray, UInt64Array, read_only
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 KEY = read_only(np.frombuffer(b"Riegeli/records\nRiegeli/records\n", "<u8"))
 _START = (
@@ -53,7 +53,7 @@ def _pad(state: UInt64Array, size: np.uint64) -> None:
     halves[:] = halves << turn | halves >> (np.uint32(32) - turn)
 
 
-@uncounted_helper
+@helper
 def _merge(state: UInt64Array, row: int, into: int, lane: int) -> None:
     """Shuffle the bytes of two words of a row, and add them to two words of another."""
     a, b = state[row, lane], state[row, lane + 1]
@@ -69,7 +69,7 @@ def _merge(state: UInt64Array, row: int, into: int, lane: int) -> None:
     state[into, lane + 1] += high
 
 
-@uncounted_kernel("u8[2C] u1[1Cr]")
+@kernel("u8[2C] u1[1Cr]")
 def _add_packets(state: UInt64Array, data: ByteArray) -> None:
     low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     for packet_start in range(0, len(data), 32):

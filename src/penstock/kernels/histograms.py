@@ -22,7 +22,7 @@ import numpy as np
 from penstock.core.arrays import ByteArray, FloatingArray, IntArray, IntScalar, UInt16Array, UInt32Array, read_only
 from penstock.errors import PlanError
 from penstock.kernels.intrinsics import load8, prefetch_second_level
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 BUCKETS = 1 << 16
 ROWS = 1024
@@ -42,7 +42,7 @@ def key_buffer(tables: UInt32Array, least: int) -> UInt16Array:
     return np.empty(rows * len(tables), np.uint16)
 
 
-@uncounted_helper
+@helper
 def count_values(values: FloatingArray, finite: bool, tables: UInt32Array, keys: UInt16Array) -> None:
     """Count finite values in `[T, BUCKETS]` tables; `finite` says that all are. Some may be above float32's range.
 
@@ -60,7 +60,7 @@ def count_values(values: FloatingArray, finite: bool, tables: UInt32Array, keys:
                     tables[i % len(tables), keys[i]] -= np.uint32(1)
 
 
-@uncounted_helper
+@helper
 def _count_keys(keys: UInt16Array, n: int, tables: UInt32Array, following: IntScalar, itemsize: int) -> None:
     """Count `keys[:n]`, four tables at a time, and fetch the values that follow at an address into the cache."""
     width = len(tables)
@@ -101,7 +101,7 @@ def count_bytes(values: ByteArray, counts: IntArray) -> None:
     counts += part.reshape(-1, columns, 256).sum(axis=0, dtype=np.int64)
 
 
-@uncounted_kernel("u1[1Cr] i8[2C] u4[3C]")
+@kernel("u1[1Cr] i8[2C] u4[3C]")
 def _count_bytes(values: ByteArray, counts: IntArray, part: UInt32Array) -> None:
     """Count into four tables in turn: neighbouring pixels are often equal, and each count waits for the one before."""
     columns = len(counts)
@@ -114,7 +114,7 @@ def _count_bytes(values: ByteArray, counts: IntArray, part: UInt32Array) -> None
                 counts[d, v] += part[t, d, v]
 
 
-@uncounted_kernel("i8 i8 u4[2C]")
+@kernel("i8 i8 u4[2C]")
 def _count_words(address: IntScalar, words: int, part: UInt32Array) -> None:
     """Count the bytes of `3 n` words in `[PERIOD, 256]` tables: one load for eight bytes.
 

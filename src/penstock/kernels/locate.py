@@ -21,7 +21,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.files.user_cache import SHARED_BYTES, shared_arrays
 from penstock.kernels.intrinsics import prefetch
-from penstock.kernels.jit import uncounted_kernel
+from penstock.kernels.jit import kernel
 
 BLOCK = 32
 """Episodes of a block of `OffsetGroups`."""
@@ -147,7 +147,7 @@ class OffsetGroups:
         return self.sums[block] + np.where(inside, sizes, 0).sum(axis=1)
 
 
-@uncounted_kernel("i8[2C] i8[1C] i8 i8[1C] i8[2C]", "i8[2Cr] i8[1Cr] i8 i8[1C] i8[2C]")
+@kernel("i8[2C] i8[1C] i8 i8[1C] i8[2C]", "i8[2Cr] i8[1Cr] i8 i8[1C] i8[2C]")
 def _locate(table: IntArray, guide: IntArray, shift: int, index: IntArray, out: IntArray) -> bool:
     n = len(index)
     columns = table.shape[1]
@@ -173,7 +173,7 @@ def _locate(table: IntArray, guide: IntArray, shift: int, index: IntArray, out: 
     return True
 
 
-@uncounted_kernel("i8[1C] i8 i8 i8[1C]", "i8[1Cr] i8 i8 i8[1C]")
+@kernel("i8[1C] i8 i8 i8[1C]", "i8[1Cr] i8 i8 i8[1C]")
 def _sum_blocks(offsets: IntArray, room: int, stride: int, sums: IntArray) -> None:
     episodes = len(offsets) - 1
     total = 0
@@ -185,7 +185,7 @@ def _sum_blocks(offsets: IntArray, room: int, stride: int, sums: IntArray) -> No
         sums[block + 1] = total
 
 
-@uncounted_kernel(
+@kernel(
     "i8[1C] i8[1C] i8[1C] i8[1C] i8[1C] i8[2C]",
     "i8[1Cr] i8[1C] i8[1C] i8[1C] i8[1C] i8[2C]",
 )

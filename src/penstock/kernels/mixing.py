@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import IntArray, IntScalar, UInt32Array, UInt64Array
-from penstock.kernels.jit import intrinsic, uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, intrinsic, kernel
 
 # Columns of the pieces of a tree: eight, which is a line of the cache.
 BEGIN = 0
@@ -94,7 +94,7 @@ def _room() -> tuple[IntArray, UInt64Array, IntArray]:
     return np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64)
 
 
-@uncounted_helper
+@helper
 def _push(heap: IntArray, count: int, value: IntScalar) -> None:
     """Add a value to a heap of `count` values: no value is below the one at half its place."""
     place = count
@@ -104,7 +104,7 @@ def _push(heap: IntArray, count: int, value: IntScalar) -> None:
     heap[place] = value
 
 
-@uncounted_helper
+@helper
 def _drop_least(heap: IntArray, count: int) -> None:
     """Remove the first value of a heap of `count` values, which is the least."""
     value = heap[count - 1]
@@ -120,7 +120,7 @@ def _drop_least(heap: IntArray, count: int) -> None:
     heap[place] = value
 
 
-@uncounted_kernel("i8[1C] i8[1C] i8[1C] i8[1C]")
+@kernel("i8[1C] i8[1C] i8[1C] i8[1C]")
 def _earliest_deadline(release: IntArray, deadline: IntArray, heap: IntArray, out: IntArray) -> int:
     jobs = len(release)
     seen = 0
@@ -141,7 +141,7 @@ def _earliest_deadline(release: IntArray, deadline: IntArray, heap: IntArray, ou
     return -1
 
 
-@uncounted_helper
+@helper
 def _segment_of(segments: IntArray, pick: IntScalar) -> int:
     """The segment of a pick, -1 in front of the first one."""
     low, high = 0, len(segments)
@@ -154,7 +154,7 @@ def _segment_of(segments: IntArray, pick: IntScalar) -> int:
     return low - 1
 
 
-@uncounted_kernel("i8[1C] u4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]")
+@kernel("i8[1C] u4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]")
 def _mix_table(
     k: IntArray,
     table: UInt32Array,
@@ -203,7 +203,7 @@ def _scaled(n: np.uint64, slope: np.uint64, frac: np.uint64) -> np.uint64:
     raise NotImplementedError
 
 
-@uncounted_helper
+@helper
 def _begin_picks(k: IntArray, base: int, many: int, node: IntArray, n: UInt64Array, inner: IntArray) -> int:
     """Put the picks `k[base : base + many]` at the root. Returns -1, or the place of the first negative pick."""
     for i in range(many):
@@ -215,7 +215,7 @@ def _begin_picks(k: IntArray, base: int, many: int, node: IntArray, n: UInt64Arr
     return -1
 
 
-@uncounted_helper
+@helper
 def _end_picks(node: IntArray, n: UInt64Array, base: int, many: int, source: IntArray, rank: IntArray) -> None:
     """Write the source of each pick, and how often the source was picked before."""
     for i in range(many):
@@ -223,7 +223,7 @@ def _end_picks(node: IntArray, n: UInt64Array, base: int, many: int, source: Int
         rank[base + i] = np.int64(n[i])
 
 
-@uncounted_kernel("i8[1C] u8[2C] i8[1C] u8[1C] i8[1C] i8[1C] i8[1C]")
+@kernel("i8[1C] u8[2C] i8[1C] u8[1C] i8[1C] i8[1C] i8[1C]")
 def _mix_tree(
     k: IntArray,
     pieces: UInt64Array,
@@ -246,7 +246,7 @@ def _mix_tree(
     return -1
 
 
-@uncounted_helper
+@helper
 def _piece_of(pieces: UInt64Array, lo: IntScalar, hi: IntScalar, n: np.uint64) -> IntScalar:
     """Return the last piece among `lo : hi + 1` that begins at or before `n`."""
     while lo < hi:
@@ -258,7 +258,7 @@ def _piece_of(pieces: UInt64Array, lo: IntScalar, hi: IntScalar, n: np.uint64) -
     return lo
 
 
-@uncounted_helper
+@helper
 def _descend(pieces: UInt64Array, node: IntArray, n: UInt64Array, inner: IntArray, count: IntScalar) -> IntScalar:
     """Go one level down for the picks `inner[:count]`; picks that are not at a source yet move to its front."""
     left_over = 0
@@ -282,9 +282,7 @@ def _descend(pieces: UInt64Array, node: IntArray, n: UInt64Array, inner: IntArra
     return left_over
 
 
-@uncounted_kernel(
-    "i8[1C] u8[2C] i8[1C] u8[1C] i8[1C] i8[1C] i8[1C]", "i8[1C] u8[2Cr] i8[1C] u8[1C] i8[1C] i8[1C] i8[1C]"
-)
+@kernel("i8[1C] u8[2C] i8[1C] u8[1C] i8[1C] i8[1C] i8[1C]", "i8[1C] u8[2Cr] i8[1C] u8[1C] i8[1C] i8[1C] i8[1C]")
 def _deal(
     k: IntArray, nodes: UInt64Array, node: IntArray, n: UInt64Array, inner: IntArray, leaf: IntArray, rank: IntArray
 ) -> int:

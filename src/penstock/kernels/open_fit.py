@@ -1,8 +1,8 @@
 """Fit items of several axes into a bounded number of open bins, in the order they come.
 
 Each item looks at all open bins, which are few, in order of age. A bin closes when it is full, holds the most items, or
-has less room than any item needs; where too many are open, the oldest is emitted. The caller owns all arguments;
-working arrays are freed at the end of a call.
+has less room than any item needs; where too many are open, the oldest is emitted. The caller owns all
+arguments.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import FloatArray, IntArray, IntScalar
-from penstock.kernels.jit import kernel, uncounted_helper
+from penstock.kernels.jit import helper, kernel
 
 
 def open_fit(
@@ -38,16 +38,18 @@ def open_fit(
     shapes = len(out), len(capacity), len(scale), len(least)
     if shapes != (len(length), *(length.shape[1],) * 3) or min(align, most, keep) < 1:
         raise ValueError(f"expected arrays for lengths {length.shape} and numbers of at least 1, got {shapes}")
-    return _open_fit(length, capacity, scale, least, align, most, keep, best, block, out)
+    used, bins = np.empty((keep + 1, length.shape[1]), np.int64), np.empty((2, keep + 1), np.int64)
+    emitted = np.empty(len(length), np.int64)
+    return _open_fit(length, capacity, scale, least, align, most, keep, best, block, used, bins, emitted, out)
 
 
-@uncounted_helper
+@helper
 def aligned(rows: IntScalar, align: int) -> IntScalar:
     """Round up to a multiple; the division is most of the time where there is nothing to align."""
     return rows if align == 1 else (rows + align - 1) // align * align
 
 
-@uncounted_helper
+@helper
 def _emit(bins: IntArray, begin: int, end: int, emitted: IntArray, done: int) -> int:
     for j in range(begin, end):
         emitted[bins[j]] = done
@@ -55,7 +57,7 @@ def _emit(bins: IntArray, begin: int, end: int, emitted: IntArray, done: int) ->
     return done
 
 
-@uncounted_helper
+@helper
 def _choose(
     used: IntArray,
     items_in: IntArray,
@@ -83,7 +85,7 @@ def _choose(
     return chosen
 
 
-@kernel("i8[2C] i8[1C] f8[1C] i8[1C] i8 i8 i8 b1 b1 i8[1C]")
+@kernel("i8[2C] i8[1C] f8[1C] i8[1C] i8 i8 i8 b1 b1 i8[2C] i8[2C] i8[1C] i8[1C]")
 def _open_fit(
     length: IntArray,
     capacity: IntArray,
@@ -94,13 +96,14 @@ def _open_fit(
     keep: int,
     best: bool,
     block: bool,
+    used: IntArray,
+    numbers: IntArray,
+    emitted: IntArray,
     out: IntArray,
 ) -> int:
+    """`used`, `numbers` and `emitted` are room for the open bins, and for the number of each bin once it is emitted."""
     items, axes = length.shape
-    used = np.empty((keep + 1, axes), np.int64)
-    items_in = np.empty(keep + 1, np.int64)
-    bins = np.empty(keep + 1, np.int64)
-    emitted = np.empty(items, np.int64)
+    items_in, bins = numbers[0], numbers[1]
     opened = 0
     open_ = 0
     done = 0
@@ -135,7 +138,7 @@ def _open_fit(
     return opened
 
 
-@uncounted_helper
+@helper
 def _remove(used: IntArray, items_in: IntArray, bins: IntArray, gone: int, open_: int) -> int:
     for j in range(gone, open_ - 1):
         for a in range(used.shape[1]):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.arrays import IntArray, IntScalar, UInt32Array, UInt64Array, read_only
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 from penstock.kernels.permute import permute
 
 # What `place_pieces` takes of an item; 0 is all of it.
@@ -105,7 +105,7 @@ def place_pieces(
     _place_pieces(pack, total, parts, limit, policy, align, head, out)
 
 
-@uncounted_helper
+@helper
 def _last_at(first: IntArray | Narrow, begin: IntScalar, end: IntScalar, value: IntScalar) -> IntScalar:
     """The last of `begin : end` whose `first` is at most `value`; `begin` where there is none."""
     lo, hi = np.int64(begin), np.int64(end) - 1
@@ -118,7 +118,7 @@ def _last_at(first: IntArray | Narrow, begin: IntScalar, end: IntScalar, value: 
     return lo
 
 
-@uncounted_kernel("i8[1C] i8[1C] i8[1Cr] i8[1Cr] u2[1Cr] i8[2C]", "i8[1C] i8[1C] i8[1Cr] i8[1Cr] u4[1Cr] i8[2C]")
+@kernel("i8[1C] i8[1C] i8[1Cr] i8[1Cr] u2[1Cr] i8[2C]", "i8[1C] i8[1C] i8[1Cr] i8[1Cr] u4[1Cr] i8[2C]")
 def _pack_slots(
     pack: IntArray, epoch: IntArray, pack_first: IntArray, slot_first: IntArray, cut: Narrow, out: IntArray
 ) -> IntScalar:
@@ -137,7 +137,7 @@ def _pack_slots(
     return total
 
 
-@uncounted_kernel(
+@kernel(
     "i8[2C] i8[1C] i8 u2[1Cr] i8[1Cr] u2[1Cr] i8[1Cr] i8[2C] i8[2C]",
     "i8[2C] i8[1C] i8 u4[1Cr] i8[1Cr] u4[1Cr] i8[1Cr] i8[2C] i8[2C]",
 )
@@ -182,7 +182,7 @@ def _ranks(
     return True
 
 
-@uncounted_kernel(
+@kernel(
     "i8[2C] i8 u2[1Cr] i8[1C] i8[2C] i8[2C]",
     "i8[2C] i8 u4[1Cr] i8[1C] i8[2C] i8[2C]",
 )
@@ -197,7 +197,7 @@ def _positions(extent: IntArray, number: int, local: Narrow, position: IntArray,
             m += 1
 
 
-@uncounted_kernel("i8 i8 i8[2C] i8[1C]")
+@kernel("i8 i8 i8[2C] i8[1C]")
 def _blocks(blocks: int, block: int, room: IntArray, item: IntArray) -> None:
     """Where blocks change places: of each item the number of its block in `room[0]`, -1 for none, and how many there
     are. Items become the first of their kind, one a block."""
@@ -210,7 +210,7 @@ def _blocks(blocks: int, block: int, room: IntArray, item: IntArray) -> None:
             item[i] -= room[0, i] * block
 
 
-@uncounted_kernel("i8[1C] i8[2C] u4[1Cr] i8[1C] i8 i8 i8 i8[3C]")
+@kernel("i8[1C] i8[2C] u4[1Cr] i8[1C] i8 i8 i8 i8[3C]")
 def _place_pieces(
     pack: IntArray,
     total: IntArray,

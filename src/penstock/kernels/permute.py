@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from penstock.core.arrays import IntArray, IntScalar, UInt64Array
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 LARGEST = 1 << 62
 CHUNK = 512  # elements whose halves and keys stay in the first cache
@@ -45,7 +45,7 @@ def permute(x: IntArray, size: IntArray, stream: IntArray, seed: int, *, inverse
     return out
 
 
-@uncounted_helper
+@helper
 def mix(z: Bits) -> Bits:
     """Spread the bits of a uint64, or of an array of them: each input bit changes each output bit with
     probability 1/2.
@@ -58,7 +58,7 @@ def mix(z: Bits) -> Bits:
     return z ^ (z >> _31)
 
 
-@uncounted_helper
+@helper
 def _round(half: UInt64Array, other: UInt64Array, count: int, radix: np.uint64, key: np.uint64, inverse: bool) -> None:
     """`half` plus a hash of `other`, modulo `radix`, or minus it: one round for a chunk, in vectors."""
     for i in range(count):
@@ -69,7 +69,7 @@ def _round(half: UInt64Array, other: UInt64Array, count: int, radix: np.uint64, 
         half[i] = reduced if reduced < turned else turned
 
 
-@uncounted_helper
+@helper
 def _cipher(
     x: UInt64Array,
     count: int,
@@ -94,7 +94,7 @@ def _cipher(
         x[i] = left[i] * b + right[i]
 
 
-@uncounted_helper
+@helper
 def _walk(
     value: UInt64Array,
     count: int,
@@ -123,7 +123,7 @@ def _walk(
         left = again
 
 
-@uncounted_helper
+@helper
 def _radix(n: int) -> IntScalar:
     """`ceil(sqrt(n))`, and 1 for 0."""
     a = np.int64(np.sqrt(np.float64(n))) if n > 0 else 1
@@ -134,7 +134,7 @@ def _radix(n: int) -> IntScalar:
     return a
 
 
-@uncounted_kernel("i8[1C] i8[1C] i8[1C] u8 b1 u8[2C] i8[1C]")
+@kernel("i8[1C] i8[1C] i8[1C] u8 b1 u8[2C] i8[1C]")
 def permute_in(
     x: IntArray, size: IntArray, stream: IntArray, seed: np.uint64, inverse: bool, room: UInt64Array, out: IntArray
 ) -> int:

@@ -22,7 +22,7 @@ import numpy as np
 
 from penstock.core.arrays import BoolArray, ByteArray, IntArray
 from penstock.kernels.intrinsics import memcpy, move1, move4, move8, prefetch, set_byte
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 from penstock.kernels.permute import GOLDEN, mix
 
 # Columns of `table`, one row for each piece of an episode. A boundary row follows the rows of its steps.
@@ -136,19 +136,19 @@ def _check_range(lo: int, hi: int) -> None:
         raise ValueError(f"expected anchors to draw from, got the empty range {lo}:{hi}")
 
 
-@uncounted_helper
+@helper
 def random_bits(key: np.uint64, number: int) -> np.uint64:
     """64 random bits: the number-th output of SplitMix64."""
     return mix(key + (np.uint64(number) + np.uint64(1)) * _GOLDEN)
 
 
-@uncounted_helper
+@helper
 def unit(bits: np.uint64) -> float:
     """A double in [0, 1) of 53 bits."""
     return np.float64(bits >> _11) * _UNIT
 
 
-@uncounted_kernel("u8 i8 i8 i8 i8[1C]")
+@kernel("u8 i8 i8 i8 i8[1C]")
 def _draw_uniform(key: np.uint64, number: int, lo: int, hi: int, out: IntArray) -> None:
     """Fill `out` with anchors in `lo : hi`. The bias is below `(hi - lo) / 2^64`."""
     size = np.uint64(hi - lo)
@@ -156,7 +156,7 @@ def _draw_uniform(key: np.uint64, number: int, lo: int, hi: int, out: IntArray) 
         out[i] = lo + np.int64(random_bits(key, number + i) % size)
 
 
-@uncounted_kernel("u8 i8 i8 i8 f8 i8[1C]")
+@kernel("u8 i8 i8 i8 f8 i8[1C]")
 def _draw_recent(key: np.uint64, number: int, lo: int, hi: int, half_life: float, out: IntArray) -> None:
     """Fill `out` with anchors in `lo : hi`: an anchor that is `half_life` older is half as likely."""
     whole = 1.0 - 2.0 ** (-(hi - lo) / half_life)
@@ -165,7 +165,7 @@ def _draw_recent(key: np.uint64, number: int, lo: int, hi: int, half_life: float
         out[i] = hi - 1 - min(max(age, 0), hi - lo - 1)
 
 
-@uncounted_kernel("i8[1C] i8[2C] i8[2C] i8 i8 i8[2C]")
+@kernel("i8[1C] i8[2C] i8[2C] i8 i8 i8[2C]")
 def _find_anchors(anchors: IntArray, table: IntArray, entries: IntArray, lo: int, hi: int, out: IntArray) -> int:
     """Write the piece and the step of each anchor to `out` `[n, 2]`. Return -1, or the first anchor outside."""
     mask = len(entries) - 1
@@ -185,7 +185,7 @@ def _find_anchors(anchors: IntArray, table: IntArray, entries: IntArray, lo: int
     return -1
 
 
-@uncounted_kernel("i8[1C] i8 b1[1C] i8[2C] i8[2C] i8[1C] i8 i8[2C] i8[1C]")
+@kernel("i8[1C] i8 b1[1C] i8[2C] i8[2C] i8[1C] i8 i8[2C] i8[1C]")
 def _count_steps(
     lanes: IntArray,
     count: int,
@@ -240,7 +240,7 @@ def _count_steps(
     counters[ANCHOR_LO] = lo
 
 
-@uncounted_helper
+@helper
 def _copy(to: int, source: int, size: int) -> None:
     if size == 4:
         move4(to, source)
@@ -252,13 +252,13 @@ def _copy(to: int, source: int, size: int) -> None:
         memcpy(to, source, size)
 
 
-@uncounted_helper
+@helper
 def _fill(to: int, size: int) -> None:
     for i in range(size):
         set_byte(to + i, 0)
 
 
-@uncounted_kernel("i8[2C] i8[2C] i8[2C] i8[2C] i8[1C] u1[1C]")
+@kernel("i8[2C] i8[2C] i8[2C] i8[2C] i8[1C] u1[1C]")
 def _gather_samples(
     places: IntArray, table: IntArray, views: IntArray, address: IntArray, offsets: IntArray, out: ByteArray
 ) -> None:
@@ -286,7 +286,7 @@ def _gather_samples(
                 _gather_strided(places, table, view, address[view[COLUMN]], to, lo, hi)
 
 
-@uncounted_helper
+@helper
 def _gather(places: IntArray, table: IntArray, view: IntArray, address: IntArray, to: int, lo: int, hi: int) -> None:
     n = len(places)
     row_bytes = view[ROW_BYTES]
@@ -309,7 +309,7 @@ def _gather(places: IntArray, table: IntArray, view: IntArray, address: IntArray
             _gather_apart(piece, places[j, 1], table, view, address, here)
 
 
-@uncounted_helper
+@helper
 def _recorded(piece: int, table: IntArray, enough: int) -> int:
     """Recorded steps of the episode of a piece, or a smaller number that is at least `enough`."""
     while table[piece, AFTER] >= 0 and table[piece, OFFSET] + table[piece, STEPS] < enough:
@@ -317,7 +317,7 @@ def _recorded(piece: int, table: IntArray, enough: int) -> int:
     return table[piece, OFFSET] + table[piece, STEPS]
 
 
-@uncounted_helper
+@helper
 def _gather_apart(piece: int, step: int, table: IntArray, view: IntArray, address: IntArray, to: int) -> None:
     """Copy the rows of a sample that are in several pieces, strided, or padded, one by one."""
     row_bytes = view[ROW_BYTES]
@@ -339,7 +339,7 @@ def _gather_apart(piece: int, step: int, table: IntArray, view: IntArray, addres
         to += row_bytes
 
 
-@uncounted_helper
+@helper
 def _gather_strided(
     places: IntArray, table: IntArray, view: IntArray, address: IntArray, to: int, lo: int, hi: int
 ) -> None:
@@ -348,14 +348,14 @@ def _gather_strided(
         _gather_apart(places[j, 0], places[j, 1], table, view, address, to + j * size)
 
 
-@uncounted_helper
+@helper
 def _gather_whole(places: IntArray, view: IntArray, source: int, to: int, lo: int, hi: int) -> None:
     """Values of episodes, of which each piece has a copy."""
     for j in range(lo, hi):
         _copy(to + j * view[ROW_BYTES], source + places[j, 0] * view[ROW_BYTES], view[ROW_BYTES])
 
 
-@uncounted_helper
+@helper
 def _mask(places: IntArray, table: IntArray, view: IntArray, to: int, lo: int, hi: int) -> None:
     width = view[HI] - view[LO]
     for j in range(lo, hi):

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.core.arrays import Int32Array, IntScalar, UInt64Array
 from penstock.kernels.intrinsics import lowest_bit
-from penstock.kernels.jit import uncounted_helper
+from penstock.kernels.jit import helper
 
 _ALL = np.uint64((1 << 64) - 1)
 _ONE = np.uint64(1)
@@ -26,7 +26,7 @@ def empty_queues(capacity: int) -> tuple[UInt64Array, UInt64Array, Int32Array]:
     return words, np.zeros((len(words) >> 6) + 1, np.uint64), np.full((2, capacity + 1), -1, np.int32)
 
 
-@uncounted_helper
+@helper
 def splice(
     words: UInt64Array,
     tops: UInt64Array,
@@ -49,7 +49,7 @@ def splice(
     tail[residual] = last
 
 
-@uncounted_helper
+@helper
 def cut(
     words: UInt64Array, tops: UInt64Array, head: Int32Array, residual: IntScalar, node: IntScalar | np.int32
 ) -> None:
@@ -62,7 +62,7 @@ def cut(
             tops[word >> 6] &= ~(_ONE << np.uint64(word & _63))
 
 
-@uncounted_helper
+@helper
 def pop(
     words: UInt64Array, tops: UInt64Array, head: Int32Array, following: Int32Array, residual: IntScalar
 ) -> np.int32:
@@ -72,7 +72,7 @@ def pop(
     return node
 
 
-@uncounted_helper
+@helper
 def least(words: UInt64Array, tops: UInt64Array, length: IntScalar) -> IntScalar:
     """Return the smallest residual of at least `length` whose queue has a node, or -1."""
     word = length >> 6

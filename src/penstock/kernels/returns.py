@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import BoolArray, FloatArray, IntArray
-from penstock.kernels.jit import uncounted_kernel
+from penstock.kernels.jit import kernel
 
 
 def discounted_sums(rewards: FloatArray, offsets: IntArray, gamma: float, out: FloatArray) -> None:
@@ -63,7 +63,7 @@ def _require_fit(offsets: IntArray, *rows: int) -> None:
         raise ValueError(f"expected offsets from 0 that never decrease and end at the number of steps, {list(rows)}")
 
 
-@uncounted_kernel("f8[1C] i8[1C] f8 f8[1C]")
+@kernel("f8[1C] i8[1C] f8 f8[1C]")
 def _discounted_sums(rewards: FloatArray, offsets: IntArray, gamma: float, out: FloatArray) -> None:
     for e in range(len(offsets) - 1):
         total = 0.0
@@ -72,7 +72,7 @@ def _discounted_sums(rewards: FloatArray, offsets: IntArray, gamma: float, out: 
             out[t] = total
 
 
-@uncounted_kernel("f8[1C] b1[1C] f8[1C] i8[1C] f8 f8 f8[1C]")
+@kernel("f8[1C] b1[1C] f8[1C] i8[1C] f8 f8 f8[1C]")
 def _advantages(
     rewards: FloatArray,
     ended: BoolArray,
@@ -92,7 +92,7 @@ def _advantages(
             out[t] = total
 
 
-@uncounted_kernel("f8[1C] b1[1C] f8[1C] i8[1C] i8 f8 b1 f8[1C]")
+@kernel("f8[1C] b1[1C] f8[1C] i8[1C] i8 f8 b1 f8[1C]")
 def _n_step_returns(
     rewards: FloatArray,
     ended: BoolArray,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from penstock.core.arrays import Int32Array, IntArray, read_only
 from penstock.kernels.intrinsics import prefetch
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 _DTYPES = ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8")
 _AHEAD = 8  # runs that are asked for before they are read
@@ -52,7 +52,7 @@ def _outside(j: int, start: IntArray, size: IntArray, n: int) -> str:
 _ALL_COUNTED, _OTHERS = -1, -2
 
 
-@uncounted_helper
+@helper
 def _ask(length: Lengths, start: IntArray, size: IntArray, j: int) -> None:
     """Prefetch the start of run `j`, if it exists."""
     if j < len(start):
@@ -62,7 +62,7 @@ def _ask(length: Lengths, start: IntArray, size: IntArray, j: int) -> None:
             prefetch(line)
 
 
-@uncounted_kernel(*(f"{dtype}[1Cr] i8[1C] i8[1C] i8[1C]" for dtype in _DTYPES))
+@kernel(*(f"{dtype}[1Cr] i8[1C] i8[1C] i8[1C]" for dtype in _DTYPES))
 def _gather_runs(length: Lengths, start: IntArray, size: IntArray, out: IntArray) -> int:
     m = 0
     for j in range(len(start)):
@@ -75,7 +75,7 @@ def _gather_runs(length: Lengths, start: IntArray, size: IntArray, out: IntArray
     return -1
 
 
-@uncounted_kernel(*(f"{dtype}[1Cr] i8[1C] i8[1C] i4[1C]" for dtype in _DTYPES))
+@kernel(*(f"{dtype}[1Cr] i8[1C] i8[1C] i4[1C]" for dtype in _DTYPES))
 def _histogram(length: Lengths, start: IntArray, size: IntArray, out: Int32Array) -> int:
     for j in range(len(start)):
         _ask(length, start, size, j + _AHEAD)

@@ -8,7 +8,7 @@ all arrays.
 from __future__ import annotations
 
 from penstock.core.arrays import FloatingArray, read_only
-from penstock.kernels.jit import uncounted_kernel
+from penstock.kernels.jit import kernel
 
 
 def scale_rows(
@@ -27,7 +27,7 @@ def overwrite_rows(rows: FloatingArray, center: FloatingArray, width: FloatingAr
     (_overwrite_back if inverted else _overwrite)(rows, read_only(center), read_only(width))
 
 
-@uncounted_kernel("f4[2C] f4[1Cr] f4[1Cr]", "f8[2C] f8[1Cr] f8[1Cr]")
+@kernel("f4[2C] f4[1Cr] f4[1Cr]", "f8[2C] f8[1Cr] f8[1Cr]")
 def _overwrite(rows: FloatingArray, center: FloatingArray, width: FloatingArray) -> None:
     """Apart from `_scale`: input and output that overlap would not be vectorized there."""
     for i in range(rows.shape[0]):
@@ -35,21 +35,21 @@ def _overwrite(rows: FloatingArray, center: FloatingArray, width: FloatingArray)
             rows[i, d] = (rows[i, d] - center[d]) / width[d]
 
 
-@uncounted_kernel("f4[2C] f4[1Cr] f4[1Cr]", "f8[2C] f8[1Cr] f8[1Cr]")
+@kernel("f4[2C] f4[1Cr] f4[1Cr]", "f8[2C] f8[1Cr] f8[1Cr]")
 def _overwrite_back(rows: FloatingArray, center: FloatingArray, width: FloatingArray) -> None:
     for i in range(rows.shape[0]):
         for d in range(rows.shape[1]):
             rows[i, d] = rows[i, d] * width[d] + center[d]
 
 
-@uncounted_kernel("f4[2Cr] f4[1Cr] f4[1Cr] f4[2C]", "f8[2Cr] f8[1Cr] f8[1Cr] f8[2C]")
+@kernel("f4[2Cr] f4[1Cr] f4[1Cr] f4[2C]", "f8[2Cr] f8[1Cr] f8[1Cr] f8[2C]")
 def _scale(rows: FloatingArray, center: FloatingArray, width: FloatingArray, out: FloatingArray) -> None:
     for i in range(rows.shape[0]):
         for d in range(rows.shape[1]):
             out[i, d] = (rows[i, d] - center[d]) / width[d]
 
 
-@uncounted_kernel("f4[2Cr] f4[1Cr] f4[1Cr] f4[2C]", "f8[2Cr] f8[1Cr] f8[1Cr] f8[2C]")
+@kernel("f4[2Cr] f4[1Cr] f4[1Cr] f4[2C]", "f8[2Cr] f8[1Cr] f8[1Cr] f8[2C]")
 def _unscale(rows: FloatingArray, center: FloatingArray, width: FloatingArray, out: FloatingArray) -> None:
     for i in range(rows.shape[0]):
         for d in range(rows.shape[1]):

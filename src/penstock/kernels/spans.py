@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.core.arrays import ByteArray, Int32Array, IntArray
 from penstock.kernels.intrinsics import zero_bytes
-from penstock.kernels.jit import uncounted_kernel
+from penstock.kernels.jit import kernel
 
 
 def paint(start: IntArray, length: IntArray, value: IntArray, slope: int, out: Int32Array) -> None:
@@ -38,7 +38,7 @@ def _require_written(stopped: int, start: IntArray, length: IntArray, rows: int)
         )
 
 
-@uncounted_kernel("i8[1C] i8[1C] i8[1C] i8 i4[1C]")
+@kernel("i8[1C] i8[1C] i8[1C] i8 i4[1C]")
 def _paint(start: IntArray, length: IntArray, value: IntArray, slope: int, out: Int32Array) -> int:
     end = 0
     for j in range(len(start)):
@@ -56,7 +56,7 @@ def _paint(start: IntArray, length: IntArray, value: IntArray, slope: int, out: 
     return -1
 
 
-@uncounted_kernel("i8[1C] i8[1C] i8 u1[1C]")
+@kernel("i8[1C] i8[1C] i8 u1[1C]")
 def _zero_gaps(start: IntArray, length: IntArray, row_bytes: int, out: ByteArray) -> int:
     base, rows = np.int64(out.ctypes.data), len(out) // row_bytes
     end = 0  # of the rows before

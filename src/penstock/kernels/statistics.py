@@ -27,7 +27,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray, FloatArray, FloatingArray, IntArray, UInt16Array, UInt32Array, read_only
 from penstock.errors import PlanError
 from penstock.kernels.histograms import BUCKETS, count_values, key_buffer
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 LIMBS = 68
 """Limbs of a fixed-point number: 32 bits each in an int64, the lowest first. The lowest bit is worth `2**LOWEST`."""
@@ -84,7 +84,7 @@ def total(limbs: IntArray) -> list[int]:
     return [sum(limb << (32 * i) for i, limb in enumerate(row)) for row in limbs.tolist()]
 
 
-@uncounted_helper
+@helper
 def _add(limbs: IntArray, x: float, up: int = 0) -> None:
     """Add a finite number to a fixed-point number, `up` limbs higher than its size: its 53 bits go to three limbs.
 
@@ -111,7 +111,7 @@ def _add(limbs: IntArray, x: float, up: int = 0) -> None:
     limbs[limb + 2] += sign * (high >> 32)
 
 
-@uncounted_helper
+@helper
 def _add_product(limbs: IntArray, a: float, b: float, up: int = 0) -> None:
     """Add `a * b` without rounding: the product and its error, by Dekker's method. `|a|, |b| < 2**520`."""
     product = a * b
@@ -126,7 +126,7 @@ def _add_product(limbs: IntArray, a: float, b: float, up: int = 0) -> None:
     _add(limbs, error, up)
 
 
-@uncounted_helper
+@helper
 def _close_leaf(
     j: int,
     n: int,
@@ -149,7 +149,7 @@ def _close_leaf(
         shift += 11
 
 
-@uncounted_helper
+@helper
 def _offset(x: float) -> float:
     """Return a value with 21 significant bits; 0 for one that is not finite, or too large."""
     if not abs(x) < LARGEST:
@@ -157,7 +157,7 @@ def _offset(x: float) -> float:
     return np.int64((np.float64(x).view(np.int64) >> 32) << 32).view(np.float64)
 
 
-@uncounted_helper
+@helper
 def _add_wide_rows(
     values: FloatingArray, begin: int, end: int, width: int, c: FloatArray, p: FloatArray, q: FloatArray, ends: AnyArray
 ) -> None:
@@ -203,7 +203,7 @@ def _add_wide_rows(
         first += width
 
 
-@uncounted_helper
+@helper
 def _add_finite(
     values: FloatingArray,
     begin: int,
@@ -252,7 +252,7 @@ def _add_finite(
         _close_leaf(j, finite, c, p, q, sums, squares, count)
 
 
-@uncounted_helper
+@helper
 def _add_leaf(
     values: FloatingArray,
     begin: int,
@@ -305,7 +305,7 @@ def _add_leaf(
     return finite
 
 
-@uncounted_kernel(
+@kernel(
     "f4[1Cr] i8 i8[1C] i8[2C] i8[2C] i8[1C] i8[2C] f8[1C] f8[1C] u4[2C] f8[2C] f4[2C] u2[1C]",
     "f8[1Cr] i8 i8[1C] i8[2C] i8[2C] i8[1C] i8[2C] f8[1C] f8[1C] u4[2C] f8[2C] f8[2C] u2[1C]",
 )

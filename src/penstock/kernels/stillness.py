@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import BoolArray, FloatArray, FloatingArray, IntArray, read_only
-from penstock.kernels.jit import uncounted_kernel
+from penstock.kernels.jit import kernel
 
 
 def mark_still(rows: FloatingArray, bounds: IntArray, share: float, out: BoolArray) -> None:
@@ -27,7 +27,7 @@ def mark_still(rows: FloatingArray, bounds: IntArray, share: float, out: BoolArr
     _mark_still(read_only(rows), read_only(bounds), float(share), limits[0], limits[1], out)
 
 
-@uncounted_kernel("f4[2Cr] i8[1Cr] f8 f8[1C] f8[1C] b1[1C]", "f8[2Cr] i8[1Cr] f8 f8[1C] f8[1C] b1[1C]")
+@kernel("f4[2Cr] i8[1Cr] f8 f8[1C] f8[1C] b1[1C]", "f8[2Cr] i8[1Cr] f8 f8[1C] f8[1C] b1[1C]")
 def _mark_still(
     rows: FloatingArray, bounds: IntArray, share: float, low: FloatArray, high: FloatArray, out: BoolArray
 ) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.core.arrays import ByteArray, IntArray, IntScalar, UInt64Array
 from penstock.kernels.intrinsics import lowest_bit
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 # Flags of a sequence.
 OUT = 1  # its pack is closed
@@ -102,7 +102,7 @@ def _require_sequences(state: OpenPacks, sizes: IntArray, pack: IntArray, flags:
         raise ValueError(f"expected sizes [n, {len(state.capacity)}] and a pack and flags a sequence, got {got}")
 
 
-@uncounted_helper
+@helper
 def _fits(sizes: IntArray, i: int, capacity: IntArray) -> bool:
     """Whether a sequence is within the capacity."""
     fits = True
@@ -111,7 +111,7 @@ def _fits(sizes: IntArray, i: int, capacity: IntArray) -> bool:
     return fits
 
 
-@uncounted_helper
+@helper
 def _key_from(bits: UInt64Array, top: UInt64Array, key: IntScalar) -> IntScalar:
     """The least key from `key` on that has packs, or -1."""
     w = key >> _6
@@ -134,7 +134,7 @@ def _key_from(bits: UInt64Array, top: UInt64Array, key: IntScalar) -> IntScalar:
     return (w << _6) + lowest_bit(bits[w])
 
 
-@uncounted_helper
+@helper
 def _list_in(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Array, node: int, key: int) -> None:
     """Put a pack last among the packs of its key."""
     last = heads[key, 1]
@@ -150,7 +150,7 @@ def _list_in(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Arr
     top[key >> 12] |= _ONE << np.uint64((key >> _6) & _63)
 
 
-@uncounted_helper
+@helper
 def _list_out(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Array, node: int) -> None:
     key = nodes[node, _KEY]
     before = nodes[node, _PREV]
@@ -169,7 +169,7 @@ def _list_out(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Ar
             top[key >> 12] &= ~(_ONE << np.uint64((key >> _6) & _63))
 
 
-@uncounted_helper
+@helper
 def _least_share(table: IntArray, row: int, first: int, capacity: IntArray, scale: int) -> int:
     """The least of `table[row, first:]` as shares of the capacity, in `scale` steps, rounded down."""
     least = scale
@@ -179,7 +179,7 @@ def _least_share(table: IntArray, row: int, first: int, capacity: IntArray, scal
     return least
 
 
-@uncounted_helper
+@helper
 def _most_share(sizes: IntArray, i: int, capacity: IntArray, scale: int) -> int:
     """The most of `sizes[i]` as shares of the capacity, in `scale` steps, rounded up."""
     most = 0
@@ -189,7 +189,7 @@ def _most_share(sizes: IntArray, i: int, capacity: IntArray, scale: int) -> int:
     return most
 
 
-@uncounted_helper
+@helper
 def _near(
     nodes: IntArray,
     heads: IntArray,
@@ -219,7 +219,7 @@ def _near(
     return -1
 
 
-@uncounted_helper
+@helper
 def _far(
     heads: IntArray, bits: UInt64Array, top: UInt64Array, capacity: IntArray, scale: int, sizes: IntArray, i: int
 ) -> int:
@@ -228,7 +228,7 @@ def _far(
     return heads[key, 0] if key >= 0 else -1
 
 
-@uncounted_helper
+@helper
 def _opened(nodes: IntArray, now: IntArray, capacity: IntArray) -> int:
     """A new pack, the newest, in no list of keys yet."""
     node = now[_FREE]
@@ -248,7 +248,7 @@ def _opened(nodes: IntArray, now: IntArray, capacity: IntArray) -> int:
     return node
 
 
-@uncounted_helper
+@helper
 def _put(
     nodes: IntArray,
     heads: IntArray,
@@ -271,7 +271,7 @@ def _put(
     _list_in(nodes, heads, bits, top, node, key)
 
 
-@uncounted_helper
+@helper
 def _close(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Array, now: IntArray, node: int) -> int:
     """Take a pack out; its serial."""
     _list_out(nodes, heads, bits, top, node)
@@ -290,7 +290,7 @@ def _close(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Array
     return nodes[node, _SERIAL]
 
 
-@uncounted_helper
+@helper
 def _due(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Array, now: IntArray, bounds: IntArray) -> int:
     """The pack that has to go before the next sequence comes, or -1."""
     if heads[0, 0] >= 0:
@@ -303,7 +303,7 @@ def _due(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Array, 
     return -1
 
 
-@uncounted_kernel("i8[2C] i8[2C] u8[1C] u8[1C] i8[1C] i8[1C] i8[1C] i8[2C] b1 i8[1C] u1[1C] i8[1C]")
+@kernel("i8[2C] i8[2C] u8[1C] u8[1C] i8[1C] i8[1C] i8[1C] i8[2C] b1 i8[1C] u1[1C] i8[1C]")
 def _pack_stream(
     nodes: IntArray,
     heads: IntArray,
@@ -349,7 +349,7 @@ def _pack_stream(
         taken += 1
 
 
-@uncounted_kernel("i8[2C] i8[2C] u8[1C] u8[1C] i8[1C] i8[1C] i8[1C] i8[2C] u1[1C] i8[1C]")
+@kernel("i8[2C] i8[2C] u8[1C] u8[1C] i8[1C] i8[1C] i8[1C] i8[2C] u1[1C] i8[1C]")
 def _repack_stream(
     nodes: IntArray,
     heads: IntArray,

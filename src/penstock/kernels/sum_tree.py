@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.core.arrays import Float32Array, FloatArray, IntArray
 from penstock.kernels.intrinsics import prefetch
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 from penstock.kernels.replay import random_bits, unit
 
 FAN = 16
@@ -52,7 +52,7 @@ def draw_leaves(
     return anchors, weights
 
 
-@uncounted_helper
+@helper
 def _recompute(
     leaves: Float32Array, sums: FloatArray, least: Float32Array, first: IntArray, level: int, node: int
 ) -> None:
@@ -80,7 +80,7 @@ def _recompute(
     least[first[level] + node] = low
 
 
-@uncounted_kernel("f4[1C] f8[1C] f4[1C] i8[1C] i8[1C] f4[1C] i8[1C]")
+@kernel("f4[1C] f8[1C] f4[1C] i8[1C] i8[1C] f4[1C] i8[1C]")
 def _set_leaves(
     leaves: Float32Array,
     sums: FloatArray,
@@ -109,7 +109,7 @@ def _set_leaves(
             _recompute(leaves, sums, least, first, level, nodes[i])
 
 
-@uncounted_helper
+@helper
 def _descend(values: Float32Array | FloatArray, begin: int, mass: float) -> tuple[int, float]:
     """Return which of the sixteen values from `begin` on has the mass, and the mass that is left in it."""
     b = begin
@@ -134,7 +134,7 @@ def _descend(values: Float32Array | FloatArray, begin: int, mass: float) -> tupl
     return b, mass
 
 
-@uncounted_kernel("f4[1C] f8[1C] i8[1C] u8 i8 i8 i8[1C] f4[1C] f8[1C]")
+@kernel("f4[1C] f8[1C] i8[1C] u8 i8 i8 i8[1C] f4[1C] f8[1C]")
 def _draw_leaves(
     leaves: Float32Array,
     sums: FloatArray,

@@ -47,7 +47,7 @@ def _arrays(data: bytes, begin: int, listed: Mapping[str, tuple[str, tuple[int, 
         count = prod(shape)
         if dtype not in _DTYPES or min(shape, default=-1) < 0 or begin + count * int(dtype[2]) > len(data) - 4:
             raise ValueError(f"array {name} of {dtype} {list(shape)}")
-        arrays[name] = np.frombuffer(data, dtype, count, begin).reshape(shape)
+        arrays[name] = np.require(np.frombuffer(data, dtype, count, begin), requirements="A").reshape(shape)
         begin += count * int(dtype[2])
     if begin != len(data) - 4:
         raise ValueError(f"{len(data) - 4 - begin} bytes behind the arrays")

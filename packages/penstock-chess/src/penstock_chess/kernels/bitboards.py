@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from penstock.core.arrays import ByteArray, IntArray, UInt64Array
-from penstock.kernels.jit import uncounted_helper
+from penstock.kernels.jit import helper
 from penstock_chess.kernels.lanes import lowest
 
 PAWN, KNIGHT, BISHOP, ROOK, QUEEN, KING, THEIRS = range(7)
@@ -51,7 +51,7 @@ def reach() -> UInt64Array:
     return table
 
 
-@uncounted_helper
+@helper
 def other_side(word: np.uint64) -> np.uint64:
     """Return a word as the other side sees it: ranks from the last to the first."""
     word = ((word >> _8) & _BYTES) | ((word & _BYTES) << _8)
@@ -59,7 +59,7 @@ def other_side(word: np.uint64) -> np.uint64:
     return (word >> _32) | (word << _32)
 
 
-@uncounted_helper
+@helper
 def turned_word(word: np.uint64, squares: IntArray, transform: int) -> np.uint64:
     """Return a word whose squares are taken to `squares[transform]`."""
     out = _0
@@ -69,7 +69,7 @@ def turned_word(word: np.uint64, squares: IntArray, transform: int) -> np.uint64
     return out
 
 
-@uncounted_helper
+@helper
 def board_of_words(words: UInt64Array, i: int, boards: ByteArray) -> None:
     """Write words `i` of `[n, 12]` as board `i` of `[n, 64]`: 0 for empty, 1 to 12 for a piece of word 0 to 11."""
     for square in range(64):
@@ -81,7 +81,7 @@ def board_of_words(words: UInt64Array, i: int, boards: ByteArray) -> None:
             word &= word - _1
 
 
-@uncounted_helper
+@helper
 def words_of_board(boards: ByteArray, i: int, words: UInt64Array) -> None:
     """Write board `i` of `[n, 64]` as words `i` of `[n, 12]`."""
     for k in range(12):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import ByteArray, Float32Array, IntArray, UInt32Array, UInt64Array
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 from penstock_chess.kernels.bitboards import THEIRS, other_side, turned_word, words_of_board
 from penstock_chess.kernels.layout import (
     BEST,
@@ -79,7 +79,7 @@ def encode_rest(states: IntArray, input_format: int, transforms: IntArray, rows:
     _encode_rest(states, input_format, transforms, rows)
 
 
-@uncounted_kernel("u1[2C] f4[2C] i8[1C] i8[1C] i8[2Cr] f4[1C] i8[1C]")
+@kernel("u1[2C] f4[2C] i8[1C] i8[1C] i8[2Cr] f4[1C] i8[1C]")
 def _turn_policies(
     rows: ByteArray,
     values: Float32Array,
@@ -106,7 +106,7 @@ def _turn_policies(
                 rows[i, field], rows[i, field + 1] = becomes[played] & 255, becomes[played] >> 8
 
 
-@uncounted_helper
+@helper
 def _same_rights(states: IntArray, i: int, old: int, turned: bool) -> bool:
     """Whether the same sides may castle the same ways, `at` being seen by the other side if `turned`."""
     same = True
@@ -116,7 +116,7 @@ def _same_rights(states: IntArray, i: int, old: int, turned: bool) -> bool:
     return same
 
 
-@uncounted_helper
+@helper
 def _see(words: UInt64Array, place: int, turned: bool) -> None:
     """Write board `at`, or how the other side sees it, to the last row of `words`."""
     for k in range(12):
@@ -124,7 +124,7 @@ def _see(words: UInt64Array, place: int, turned: bool) -> None:
         words[len(words) - 1, k] = other_side(other) if turned else words[place, k]
 
 
-@uncounted_helper
+@helper
 def _take_back(words: UInt64Array, i: int, came: int, gone: int) -> None:
     """Put a pawn on square `came` back to square `gone`."""
     here, there = _1 << np.uint64(came ^ 7), _1 << np.uint64(gone ^ 7)
@@ -133,13 +133,13 @@ def _take_back(words: UInt64Array, i: int, came: int, gone: int) -> None:
         words[i, k] = (word ^ here) | there if word & here else word & ~there
 
 
-@uncounted_helper
+@helper
 def _put(bits: UInt32Array, i: int, plane: int, word: np.uint64) -> None:
     first_word = _PLANES + 2 * plane
     bits[i, first_word], bits[i, first_word + 1] = np.uint32(word & _LOW), np.uint32(word >> _32)
 
 
-@uncounted_kernel("u1[2C] i8[2C] i8 i8[1C] i8[2Cr] u4[2C] u8[2C]")
+@kernel("u1[2C] i8[2C] i8 i8[1C] i8[2Cr] u4[2C] u8[2C]")
 def _encode_planes(
     boards: ByteArray,
     states: IntArray,
@@ -185,7 +185,7 @@ def _encode_planes(
             h -= 1
 
 
-@uncounted_kernel("i8[2C] i8 i8[1C] u1[2C]")
+@kernel("i8[2C] i8 i8[1C] u1[2C]")
 def _encode_rest(states: IntArray, form: int, transforms: IntArray, rows: ByteArray) -> None:
     for i in range(len(rows)):
         rows[i, 4] = form

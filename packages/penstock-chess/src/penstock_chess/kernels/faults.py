@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.core.arrays import ByteArray, Float32Array, UInt32Array
 from penstock.kernels.intrinsics import prefetch
-from penstock.kernels.jit import helper, uncounted_helper
+from penstock.kernels.jit import helper
 from penstock_chess.kernels.layout import BEST, FIELDS, PLAYED, POLICY, RIGHTS, RULE50, SIDE, VISITS
 
 FAULTS = (
@@ -75,7 +75,7 @@ _NEWEST = 2  # lines of memory that hold the newest position, and the same numbe
 _ROUNDED = 1e-4  # more than float32 loses in a sum of all moves
 
 
-@partial(helper, counted=False, any_order=True)
+@partial(helper, any_order=True)
 def _glance(values: Float32Array, bits: UInt32Array, i: int) -> tuple[np.uint32, np.float32]:
     """Return the greatest bits of a policy and its sum, without moves that are -1; without branches, so that several
     moves are looked at in one step. Meanwhile what is looked at next is fetched."""
@@ -92,7 +92,7 @@ def _glance(values: Float32Array, bits: UInt32Array, i: int) -> tuple[np.uint32,
     return top, total
 
 
-@uncounted_helper
+@helper
 def _bad_policy(values: Float32Array, bits: UInt32Array, i: int) -> int:
     top, rounded = _glance(values, bits, i)
     if top <= _ONE and SUM_BELOW + _ROUNDED <= rounded <= SUM_ABOVE - _ROUNDED:
@@ -107,13 +107,13 @@ def _bad_policy(values: Float32Array, bits: UInt32Array, i: int) -> int:
     return faults if SUM_BELOW <= total <= SUM_ABOVE else faults | _SUM
 
 
-@uncounted_helper
+@helper
 def _within(q: np.float32, d: np.float32) -> np.bool_:
     """Whether q is in -1:1 and d in 0:1; NaN is not."""
     return -1 <= q <= 1 and 0 <= d <= 1
 
 
-@uncounted_helper
+@helper
 def _bad_search(values: Float32Array, i: int, searched: bool) -> int:
     """Faults of the floats of a frame."""
     faults = 0
@@ -138,7 +138,7 @@ def _bad_search(values: Float32Array, i: int, searched: bool) -> int:
     return faults
 
 
-@uncounted_helper
+@helper
 def _bad_position(rows: ByteArray, i: int, form: np.int64) -> int:
     """Faults of the small fields of a frame in input format `form`."""
     known = 1 <= form <= 5 or form == 132 or form == 133
@@ -153,7 +153,7 @@ def _bad_position(rows: ByteArray, i: int, form: np.int64) -> int:
     return faults | _RULE50 if rows[i, RULE50] > 100 else faults
 
 
-@uncounted_helper
+@helper
 def bad_values(rows: ByteArray, values: Float32Array, bits: UInt32Array, i: int) -> int:
     """Return the faults of frame `i` of `rows` `[n, 8356 or 8396]`, of which `values` and `bits` are views."""
     searched = bits[i, VISITS // 4] != 0

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import ByteArray, Float32Array, IntArray, UInt32Array, UInt64Array, read_only
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 from penstock_chess.kernels.bitboards import (
     KING,
     PAWN,
@@ -93,7 +93,7 @@ def inspect(
     return boards, states, faults
 
 
-@uncounted_kernel("u1[2Cr] f4[2Cr] u4[2Cr] i8[3Cr] i8[2Cr] i8[2Cr] u8[2Cr] b1 u8[2C] u1[2C] i8[2C] i8[1C]")
+@kernel("u1[2Cr] f4[2Cr] u4[2Cr] i8[3Cr] i8[2Cr] i8[2Cr] u8[2Cr] b1 u8[2C] u1[2C] i8[2C] i8[1C]")
 def _inspect(
     rows: ByteArray,
     values: Float32Array,
@@ -139,7 +139,7 @@ def _inspect(
     return canonical
 
 
-@uncounted_helper
+@helper
 def _read(bits: UInt32Array, i: int, back: IntArray, transform: int, words: UInt64Array) -> bool:
     """Read the newest planes of frame `i`. Returns whether they are a position: a king for each side, no square taken
     twice, no pawn on the first or last rank."""
@@ -156,7 +156,7 @@ def _read(bits: UInt32Array, i: int, back: IntArray, transform: int, words: UInt
     return ones(words[i, KING]) == 1 and ones(words[i, THEIRS + KING]) == 1
 
 
-@uncounted_helper
+@helper
 def _check(rows: ByteArray, bits: UInt32Array, i: int, start: int, words: UInt64Array, states: IntArray) -> int:
     """Return the faults of the state of frame `i` of a game that begins with frame `start`. The first frame tells its
     state; each later state follows from the frame before, and is compared."""
@@ -198,7 +198,7 @@ def _check(rows: ByteArray, bits: UInt32Array, i: int, start: int, words: UInt64
     return faults
 
 
-@uncounted_helper
+@helper
 def _rook_of(words: UInt64Array, i: int, side: int, right: np.int64, classical: bool) -> int:
     """Return the file of the rook that right `side` is about: the bit of its mask, or in the classical format the
     outermost rook; -1 where the board has none that could castle."""
@@ -215,7 +215,7 @@ def _rook_of(words: UInt64Array, i: int, side: int, right: np.int64, classical: 
     return -1
 
 
-@uncounted_helper
+@helper
 def _passing_of(bits: UInt32Array, i: int, words: UInt64Array, side: np.int64, transform: int, canonical: bool) -> int:
     """Return the file that may be taken en passant: stored in canonical formats, else found in the past; or -1."""
     file = -1
@@ -237,7 +237,7 @@ def _passing_of(bits: UInt32Array, i: int, words: UInt64Array, side: np.int64, t
     return file if free and words[i, THEIRS + PAWN] & pawn else -1
 
 
-@uncounted_helper
+@helper
 def _occurrences(words: UInt64Array, states: IntArray, i: int, start: int) -> int:
     """Return how often position `i` has been before, looking back to frame `start`."""
     if states[i, CLOCK] < 4:
@@ -258,7 +258,7 @@ def _occurrences(words: UInt64Array, states: IntArray, i: int, start: int) -> in
     return 0
 
 
-@uncounted_helper
+@helper
 def _check_index(rows: ByteArray, values: Float32Array, bits: UInt32Array, i: int, index: int) -> int:
     """Return the faults of the index of a move: none, another than the frame tells, or one marked as illegal."""
     faults, played = 0, np.int64(rows[i, PLAYED]) + 256 * np.int64(rows[i, PLAYED + 1])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import ByteArray, IntArray, IntScalar
-from penstock.kernels.jit import external, uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import external, helper, kernel
 
 _BLANK = 32
 _DOT = 46
@@ -41,7 +41,7 @@ def pread(fd: int, buffer: int, size: int, position: IntScalar) -> int:
     raise NotImplementedError
 
 
-@uncounted_kernel("i8 i8 i8 u1[1C] i8[1C] i8[1C] u1[2C]")
+@kernel("i8 i8 i8 u1[1C] i8[1C] i8[1C] u1[2C]")
 def _plain_members(
     fd: int, position: IntScalar, end: int, block: ByteArray, payload: IntArray, size: IntArray, name: ByteArray
 ) -> tuple[int, IntScalar]:
@@ -59,7 +59,7 @@ def _plain_members(
     return len(payload), position
 
 
-@uncounted_helper
+@helper
 def _checksum(block: ByteArray) -> IntScalar:
     """The sum of all bytes; the field of the checksum itself counts as blanks."""
     total = 0
@@ -70,7 +70,7 @@ def _checksum(block: ByteArray) -> IntScalar:
     return total
 
 
-@uncounted_helper
+@helper
 def _octal(block: ByteArray, first: int, last: int) -> IntScalar:
     """Return the octal number of a field, or -1."""
     value, offset = 0, first
@@ -82,7 +82,7 @@ def _octal(block: ByteArray, first: int, last: int) -> IntScalar:
     return value if digits > 0 and (offset == last or block[offset] == 0) else -1
 
 
-@uncounted_helper
+@helper
 def _name(block: ByteArray, out: ByteArray) -> bool:
     """Copy a plain name. Returns False for another name."""
     n = 0

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import IntArray, UInt64Array
-from penstock.kernels.jit import uncounted_helper
+from penstock.kernels.jit import helper
 from penstock_chess.kernels.bitboards import (
     BETWEEN,
     BISHOP,
@@ -55,7 +55,7 @@ _UNKNOWN = fault_bit("move_unknown")
 _ILLEGAL = fault_bit("move_illegal")
 
 
-@uncounted_helper
+@helper
 def occupied_by(words: UInt64Array, i: int) -> np.uint64:
     """Return the squares of board `i` that have a piece."""
     taken = _0
@@ -64,7 +64,7 @@ def occupied_by(words: UInt64Array, i: int) -> np.uint64:
     return taken
 
 
-@uncounted_helper
+@helper
 def _attacked(square: int, words: UInt64Array, i: int, reached: UInt64Array) -> bool:
     """Whether a piece of the other side attacks a square, given as the number of its bit."""
     pawns = words[i, THEIRS + PAWN]
@@ -85,7 +85,7 @@ def _attacked(square: int, words: UInt64Array, i: int, reached: UInt64Array) -> 
     return False
 
 
-@uncounted_helper
+@helper
 def _castles(words: UInt64Array, i: int, after: int, states: IntArray) -> int:
     """Return the file of the rook with which castling makes the board `after`, or -1."""
     king, occupied = lowest(words[i, KING]) ^ 7, occupied_by(words, i)
@@ -104,7 +104,7 @@ def _castles(words: UInt64Array, i: int, after: int, states: IntArray) -> int:
     return -1
 
 
-@uncounted_helper
+@helper
 def _may_castle(words: UInt64Array, i: int, king: int, rook: int, reached: UInt64Array) -> bool:
     """Whether nothing stands between, and nothing attacks the king on its way; its goal is looked at afterwards.
     `king` and `rook` are squares."""
@@ -126,7 +126,7 @@ def _may_castle(words: UInt64Array, i: int, king: int, rook: int, reached: UInt6
     return safe
 
 
-@uncounted_helper
+@helper
 def _moves_so(
     words: UInt64Array, i: int, piece: int, source: int, to: int, promotes: bool, passing: int, reached: UInt64Array
 ) -> bool:
@@ -149,7 +149,7 @@ def _moves_so(
     return not takes and (come == ahead or (come == ahead << _8 and gone & _SECOND != _0 and ahead & occupied == _0))
 
 
-@uncounted_helper
+@helper
 def play(
     i: int,
     index: IntArray,
@@ -215,7 +215,7 @@ def play(
     return (0 if fine else _ILLEGAL) | (_CONTINUITY if different else 0)
 
 
-@uncounted_helper
+@helper
 def _move(words: UInt64Array, i: int, gone: np.uint64, come: np.uint64, becomes: int) -> None:
     """Write the board after a move to the last row of `words`: squares `gone` are empty, and `come` has the piece."""
     moved = len(words) - 1
@@ -224,7 +224,7 @@ def _move(words: UInt64Array, i: int, gone: np.uint64, come: np.uint64, becomes:
     words[moved, becomes] |= come
 
 
-@uncounted_helper
+@helper
 def _castle(words: UInt64Array, i: int, gone: np.uint64, kings_side: bool) -> None:
     """Write the board after castling to the last row of `words`. `gone` are the squares of the king and the rook."""
     moved = len(words) - 1
@@ -235,7 +235,7 @@ def _castle(words: UInt64Array, i: int, gone: np.uint64, kings_side: bool) -> No
     words[moved, ROOK] |= rook
 
 
-@uncounted_helper
+@helper
 def _follow(states: IntArray, i: int, piece: int, takes: bool, beside: bool) -> None:
     """Write the state after the move of state `i`; `beside` says whether one of their pawns stands on a neighbouring
     square of the destination."""

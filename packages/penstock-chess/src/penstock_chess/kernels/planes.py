@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.core.arrays import ByteArray, IntArray, UInt32Array, UInt64Array, read_only
 from penstock.kernels.intrinsics import Address, memcpy, move4
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 from penstock_chess.kernels.lanes import (
     around8,
     around16,
@@ -108,7 +108,7 @@ def _require_tensors(
             raise ValueError(f"expected a tensor [{n}, {columns}], got {list(tensor.shape)}")
 
 
-@uncounted_helper
+@helper
 def _copy_around(out: Address, source: Address, size: int) -> None:
     """Copy whole words of 8 bytes without the cache, to an address that is a multiple of 8."""
     end = out + size
@@ -122,7 +122,7 @@ def _copy_around(out: Address, source: Address, size: int) -> None:
         around8(out, source)
 
 
-@uncounted_helper
+@helper
 def _stream_policy(policy: Address, moves: int, flags: int, blank: Address, out: Address) -> None:
     """Unpack as `unpack_policy`, without the cache. `blank` is the address of a policy without moves; it stays so."""
     if flags & DENSE:
@@ -136,7 +136,7 @@ def _stream_policy(policy: Address, moves: int, flags: int, blank: Address, out:
         store4(blank + 4 * load2(index + 2 * j), _ILLEGAL)
 
 
-@uncounted_helper
+@helper
 def _backwards(byte: int) -> np.uint64:
     """Return a byte with its bits the other way round, as a word."""
     out = _0
@@ -145,7 +145,7 @@ def _backwards(byte: int) -> np.uint64:
     return out
 
 
-@uncounted_helper
+@helper
 def _last_planes(tail: Address, kind: int, table: UInt32Array, words: UInt64Array, levels: UInt32Array) -> None:
     """Write the last 8 planes: words, and the values of their set bits."""
     side, invariance = load1(tail + 4), load1(tail + 6)
@@ -167,7 +167,7 @@ def _last_planes(tail: Address, kind: int, table: UInt32Array, words: UInt64Arra
     levels[5] = table[2 if kind > 3 else 1, load1(tail + 5)]
 
 
-@uncounted_helper
+@helper
 def _write_planes(
     words: UInt64Array, levels: UInt32Array, one: np.uint32, lane: int, stream: bool, out: Address
 ) -> None:
@@ -193,7 +193,7 @@ def _write_planes(
             spread1(to, words[p], value)
 
 
-@uncounted_helper
+@helper
 def _write_tensors(
     tail: Address,
     i: int,
@@ -222,14 +222,14 @@ def _write_tensors(
                 move4(to + 4 * k, tail + TARGETS[k])
 
 
-@uncounted_helper
+@helper
 def _streams(planes: ByteArray, lane: int, policy: UInt32Array) -> bool:
     """Whether planes, and policies with them, go around the cache: many, and where such stores may go."""
     aligned = planes.ctypes.data & 15 == 0 and policy.ctypes.data & 7 == 0
     return lane < 8 and planes.size >= _AROUND_CACHE and aligned
 
 
-@uncounted_kernel("u1[2Cr] u4[2Cr] i8 u1[2C] i8 u4[2C] u4[2C] u4[2C] u8[1C] u4[1C]")
+@kernel("u1[2Cr] u4[2Cr] i8 u1[2C] i8 u4[2C] u4[2C] u4[2C] u8[1C] u4[1C]")
 def _expand_frames(
     frames: ByteArray,
     table: UInt32Array,
@@ -265,7 +265,7 @@ def _expand_frames(
     return bad
 
 
-@uncounted_kernel("u1[1Cr] i8[1Cr] u4[2Cr] i8 u1[2C] i8 u4[2C] u4[2C] u4[2C] u8[1C] u4[1C] u4[1C]")
+@kernel("u1[1Cr] i8[1Cr] u4[2Cr] i8 u1[2C] i8 u4[2C] u4[2C] u4[2C] u8[1C] u4[1C] u4[1C]")
 def _expand_rows(
     values: ByteArray,
     offsets: IntArray,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import ByteArray, Float32Array, IntArray
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 from penstock_chess.kernels.lanes import differing16, lowest
 from penstock_chess.kernels.layout import FIELDS, ILLEGAL, INDEX, INFO, PLAYED, POLICY, TAIL
 
@@ -79,7 +79,7 @@ def sharpen(values: Float32Array, offset: float, power: np.float32, boosted: Byt
     return _sharpen(values, np.float32(offset), power, boosted, boost, np.empty(POLICY, np.int64))
 
 
-@uncounted_kernel("u1[2C] f4[2C] i8 i8[2C]")
+@kernel("u1[2C] f4[2C] i8 i8[2C]")
 def _complete(small: ByteArray, values: Float32Array, first: int, states: IntArray) -> bool:
     zero = nan = True
     word = first // 4
@@ -95,7 +95,7 @@ def _complete(small: ByteArray, values: Float32Array, first: int, states: IntArr
     return zero or nan
 
 
-@uncounted_kernel("u1[2C] f4[2C] i8 f4")
+@kernel("u1[2C] f4[2C] i8 f4")
 def _fill_short_term(small: ByteArray, values: Float32Array, first: int, theta: np.float32) -> None:
     one = np.float32(1)
     beta = np.float32(1) - theta
@@ -114,7 +114,7 @@ def _fill_short_term(small: ByteArray, values: Float32Array, first: int, theta: 
             small[i, first + _AHEAD + k] = small[ahead, first + _PLAYED + k % 2] if ahead <= end else 255
 
 
-@uncounted_kernel("u1[2C] f4[2C] i8 i8 f4 f4")
+@kernel("u1[2C] f4[2C] i8 i8 f4 f4")
 def _deblunder(
     small: ByteArray, values: Float32Array, first: int, last: int, threshold: np.float32, width: np.float32
 ) -> None:
@@ -146,7 +146,7 @@ def _deblunder(
         z_q, z_m = -z_q, z_m + one
 
 
-@uncounted_helper
+@helper
 def _moves_of(values: Float32Array, i: int, moves: IntArray) -> int:
     """Write the moves of a policy that have 0 or more into `moves`, in order; 16 are looked at in one step. Returns how
     many."""
@@ -164,7 +164,7 @@ def _moves_of(values: Float32Array, i: int, moves: IntArray) -> int:
     return count
 
 
-@uncounted_kernel("f4[2C] f4 f4 u1[2C] f4[1C] i8[1C]")
+@kernel("f4[2C] f4 f4 u1[2C] f4[1C] i8[1C]")
 def _sharpen(
     values: Float32Array,
     offset: np.float32,

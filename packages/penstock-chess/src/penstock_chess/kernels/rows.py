@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from penstock.core.arrays import ByteArray, IntArray, UInt64Array, read_only
 from penstock.kernels.intrinsics import Address, memcpy, move4
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 from penstock_chess.kernels.lanes import (
     differing16,
     load1,
@@ -80,7 +80,7 @@ def check_rows(values: ByteArray, offsets: IntArray, forced: int) -> int:
     return _check_rows(read_only(values), read_only(offsets), forced)
 
 
-@uncounted_kernel("u1[2Cr] b1 i8[1Cr] i8 u1[1C] i8[1C] u2[1C]")
+@kernel("u1[2Cr] b1 i8[1Cr] i8 u1[1C] i8[1C] u2[1C]")
 def _encode_rows(
     frames: ByteArray,
     nan: bool,
@@ -103,7 +103,7 @@ def _encode_rows(
     return len(places)
 
 
-@uncounted_helper
+@helper
 def _encode(frame: Address, short: bool, nan: bool, row: Address, index: npt.NDArray[np.uint16]) -> Address:
     """Write one row, of a frame or of a `short` record; return its length."""
     position = row + HEADER
@@ -148,7 +148,7 @@ def _encode(frame: Address, short: bool, nan: bool, row: Address, index: npt.NDA
     return position - row
 
 
-@uncounted_helper
+@helper
 def _fill_in(row: Address, nan: bool) -> None:
     """Write the fields that version 6 lacks: in a row, `q_st` is at 104, `d_st` at 108 and the links at 112."""
     store4(row, _SEVEN)
@@ -161,7 +161,7 @@ def _fill_in(row: Address, nan: bool) -> None:
     store4(row + 112, _NO_LINKS)
 
 
-@uncounted_helper
+@helper
 def _any_spare(frame: Address) -> bool:
     bits = _0
     for byte in range(SPARE, WIDTH, 8):
@@ -169,7 +169,7 @@ def _any_spare(frame: Address) -> bool:
     return bits != _0
 
 
-@uncounted_helper
+@helper
 def _legal(policy: Address, index: npt.NDArray[np.uint16]) -> int:
     """Write the moves whose value is not -1; return how many. The last 16 words reach into what follows."""
     n = 0
@@ -184,7 +184,7 @@ def _legal(policy: Address, index: npt.NDArray[np.uint16]) -> int:
     return n
 
 
-@uncounted_helper
+@helper
 def parts(row: Address, begin: int, end: int, limit: int) -> tuple[Address, Address, int, int]:
     """Return where the reserved bytes and the policy of a row begin, its moves and its flags.
 
@@ -219,7 +219,7 @@ def parts(row: Address, begin: int, end: int, limit: int) -> tuple[Address, Addr
     return row + spare, row + policy, moves, flags
 
 
-@uncounted_helper
+@helper
 def unpack_words(row: Address, words: UInt64Array) -> None:
     """Write the 104 stored planes of a row: each is stored, or is the plane of one position before."""
     low = load8(row + 8)
@@ -234,7 +234,7 @@ def unpack_words(row: Address, words: UInt64Array) -> None:
             words[p] = words[p - STEP] if p >= STEP else _0
 
 
-@uncounted_helper
+@helper
 def unpack_policy(policy: Address, moves: int, flags: int, out: Address) -> None:
     """Write the 1858 values of a row to address `out`."""
     if flags & DENSE:
@@ -248,7 +248,7 @@ def unpack_policy(policy: Address, moves: int, flags: int, out: Address) -> None
         move4(out + 4 * load2(policy + 4 * moves + 2 * j), policy + 4 * j)
 
 
-@uncounted_kernel("u1[1Cr] i8[1Cr] u1[2C] u8[1C]")
+@kernel("u1[1Cr] i8[1Cr] u1[2C] u8[1C]")
 def _decode_rows(values: ByteArray, offsets: IntArray, frames: ByteArray, words: UInt64Array) -> int:
     base, out = np.int64(values.ctypes.data), np.int64(frames.ctypes.data)
     for i in range(len(offsets) - 1):
@@ -269,7 +269,7 @@ def _decode_rows(values: ByteArray, offsets: IntArray, frames: ByteArray, words:
     return -1
 
 
-@uncounted_helper
+@helper
 def format_of(head: Address, forced: int) -> int:
     """Return the input format that a frame or a row tells, -1 where it is unknown, or the one forced."""
     kind = load4(head + 4)
@@ -278,7 +278,7 @@ def format_of(head: Address, forced: int) -> int:
     return kind if 1 <= kind <= 5 or 132 <= kind <= 133 else -1
 
 
-@uncounted_kernel("u1[1Cr] i8[1Cr] i8")
+@kernel("u1[1Cr] i8[1Cr] i8")
 def _check_rows(values: ByteArray, offsets: IntArray, forced: int) -> int:
     base = np.int64(values.ctypes.data)
     for i in range(len(offsets) - 1):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import ByteArray, IntArray, UInt32Array
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 from penstock_chess.kernels.faults import fault_bit
 from penstock_chess.kernels.layout import (
     CASTLE,
@@ -28,13 +28,13 @@ def transforms(boards: ByteArray, states: IntArray, back: IntArray) -> IntArray:
     return out
 
 
-@uncounted_kernel("u1[2C] i8[2C] i8[2Cr] i8[1C]")
+@kernel("u1[2C] i8[2C] i8[2Cr] i8[1C]")
 def _transforms(boards: ByteArray, states: IntArray, back: IntArray, out: IntArray) -> None:
     for i in range(len(boards)):
         out[i] = transform_of(boards, states, i, back)
 
 
-@uncounted_kernel("u4[2Cr] u1[2C] i8[2C] i8[2Cr] i8[1C]")
+@kernel("u4[2Cr] u1[2C] i8[2C] i8[2Cr] i8[1C]")
 def check_transforms(bits: UInt32Array, boards: ByteArray, states: IntArray, back: IntArray, faults: IntArray) -> None:
     """Add the fault of frames in canonical formats that are turned otherwise than their boards call for."""
     for i in range(len(boards)):
@@ -46,7 +46,7 @@ def check_transforms(bits: UInt32Array, boards: ByteArray, states: IntArray, bac
             faults[i] |= _TURNED
 
 
-@uncounted_helper
+@helper
 def transform_of(boards: ByteArray, states: IntArray, i: int, back: IntArray) -> int:
     """Return the transform that canonical formats give position `i`."""
     transform = 0
@@ -70,7 +70,7 @@ def transform_of(boards: ByteArray, states: IntArray, i: int, back: IntArray) ->
     return transform + 4 if diagonal > 0 or (diagonal == 0 and _later(boards, i, back, transform)) else transform
 
 
-@uncounted_helper
+@helper
 def _later(boards: ByteArray, i: int, back: IntArray, transform: int) -> bool:
     """Whether a board comes after the same board transposed: kinds of pieces are compared in order, each
     as a number whose bits are squares."""
@@ -85,7 +85,7 @@ def _later(boards: ByteArray, i: int, back: IntArray, transform: int) -> bool:
     return False
 
 
-@uncounted_helper
+@helper
 def _is_kind(piece: int, kind: int) -> bool:
     """Kinds: -1 any piece, 0 ours, 2 to 6 knights to kings of either side."""
     if piece == 0 or kind < 0:

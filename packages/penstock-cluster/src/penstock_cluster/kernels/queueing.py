@@ -12,10 +12,10 @@ by one. Hosts with one take turns: next is the request that starts first. The te
 from __future__ import annotations
 
 from penstock.core.arrays import FloatArray, IntArray
-from penstock.kernels.jit import helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 
-@uncounted_kernel("f8[2C] i8[2C] f8[2C] f8[1C] f8[2C] f8[1C] f8[1C] f8[1C] f8[1C] f8[1C] i8[1C] f8[2C]")
+@kernel("f8[2C] i8[2C] f8[2C] f8[1C] f8[2C] f8[1C] f8[1C] f8[1C] f8[1C] f8[1C] i8[1C] f8[2C]")
 def fetch_requests(
     nbytes: FloatArray,
     job: IntArray,

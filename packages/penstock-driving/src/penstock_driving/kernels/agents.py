@@ -21,7 +21,7 @@ from penstock.core.arrays import (
     UInt32Array,
     UInt64Array,
 )
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 OF_INTEREST = slice(3, 16)
 """The labels of what takes part in traffic: cars, vans, ... animals."""
@@ -62,7 +62,8 @@ def select_agents(
     last = np.empty(slots, np.int64)
     seen = np.empty(slots, np.int64)
     before = np.full(n, -1, np.int64)
-    columns = centroid, yaw, extent, labels, track
+    # Columns of packed records are neither contiguous nor aligned.
+    columns = (np.require(column, requirements="CA") for column in (centroid, yaw, extent, labels, track))
     if not _select_agents(scenes, agents, ego, *columns, limits, out, keys, stamp, last, seen, before):
         raise ValueError(f"expected fewer tracks in each scene than {slots} slots")
 
@@ -135,8 +136,7 @@ def nearest_agents(
         raise ValueError(f"expected frames within {len(agents)} and places within {rows}, got others in sample {bad}")
 
 
-@uncounted_kernel(
-    "i8[2C] i8[2C] f8[2C] f8[2A] f4[1A] f4[2A] f4[2A] u8[1A] f8[1C] u4[2C] u8[1C] i8[1C] i8[1C] i8[1C] i8[1C]",
+@kernel(
     "i8[2C] i8[2C] f8[2C] f8[2C] f4[1C] f4[2C] f4[2C] u8[1C] f8[1C] u4[2C] u8[1C] i8[1C] i8[1C] i8[1C] i8[1C]",
 )
 def _select_agents(
@@ -187,7 +187,7 @@ def _select_agents(
     return True
 
 
-@uncounted_helper
+@helper
 def _slot(track: np.uint64, scene: int, mask: int, keys: UInt64Array, stamp: IntArray) -> IntScalar:
     """Return where the table holds a track of this scene; a slot of an earlier scene is free."""
     slot = np.int64((track * _GOLDEN) >> _32) & mask
@@ -196,7 +196,7 @@ def _slot(track: np.uint64, scene: int, mask: int, keys: UInt64Array, stamp: Int
     return slot
 
 
-@uncounted_helper
+@helper
 def _follows(yaw: Float32Array, extent: Float32Array, was: int, now: int, limits: FloatArray) -> bool:
     """Whether an observation can be the next one of a track, by turn and footprint."""
     turn = (np.float64(yaw[now] - yaw[was]) + np.pi) % (2 * np.pi) - np.pi
@@ -209,7 +209,7 @@ def _follows(yaw: Float32Array, extent: Float32Array, was: int, now: int, limits
     return ratio < limits[2]
 
 
-@uncounted_kernel("f8[2C] f4[1C] f4[2C] i8[1C] i8[2C] i8[1C] i8[1C] f8[2C] i8 i8 f4[3C] f4[2C] f4[3C] f4[2C]")
+@kernel("f8[2C] f4[1C] f4[2C] i8[1C] i8[2C] i8[1C] i8[1C] f8[2C] i8 i8 f4[3C] f4[2C] f4[3C] f4[2C]")
 def _relative_poses(
     xy: FloatArray,
     yaw: Float32Array,
@@ -258,7 +258,7 @@ def _relative_poses(
     return -1
 
 
-@uncounted_helper
+@helper
 def _wrapped(yaw: np.float32, turn: np.float32) -> np.float32:
     """Return the difference of two angles within half a turn, all in float32."""
     left = np.float32(np.fmod(np.float32(yaw - turn) + _PI, _TURN))
@@ -267,7 +267,7 @@ def _wrapped(yaw: np.float32, turn: np.float32) -> np.float32:
     return np.float32(left - _PI)
 
 
-@uncounted_kernel("i8[2C] i8[2C] i4[1C] f8[2C] i4[1C] b1[1C] f8[2C] i8[1C] f8 i8[2C] i8[2C] f8[1C] f8[1C]")
+@kernel("i8[2C] i8[2C] i4[1C] f8[2C] i4[1C] b1[1C] f8[2C] i8[1C] f8 i8[2C] i8[2C] f8[1C] f8[1C]")
 def _nearest_agents(
     frames: IntArray,
     agents: IntArray,
@@ -314,7 +314,7 @@ def _nearest_agents(
     return -1
 
 
-@uncounted_helper
+@helper
 def _away(
     row: IntScalar,
     xy: FloatArray,
@@ -333,7 +333,7 @@ def _away(
     return far if far < radius else np.inf
 
 
-@uncounted_helper
+@helper
 def _again(
     row: IntScalar,
     far: float,
@@ -353,7 +353,7 @@ def _again(
     return False
 
 
-@uncounted_helper
+@helper
 def _put(
     row: IntScalar, far: float, track: Int32Array, out: IntArray, i: int, fars: FloatArray, begin: int, count: int
 ) -> int:

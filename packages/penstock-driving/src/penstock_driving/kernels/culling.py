@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import FloatArray, Int32Array, IntArray
-from penstock.kernels.jit import uncounted_kernel
+from penstock.kernels.jit import kernel
 from penstock_driving.kernels.polygons import POINT, REACH
 
 
@@ -47,7 +47,7 @@ def meeting_boxes(order: IntArray, sides: FloatArray, strips: IntArray, centers:
     return keys[:count]
 
 
-@uncounted_kernel("f8[3C] f8[2C] f8[1C] i8[1C] i8[1C] f8[3C] f8[1C] i4[3C] i8[1C]")
+@kernel("f8[3C] f8[2C] f8[1C] i8[1C] i8[1C] f8[3C] f8[1C] i4[3C] i8[1C]")
 def _place_shapes(
     shapes: FloatArray,
     center: FloatArray,
@@ -92,7 +92,7 @@ def _place_shapes(
     return count
 
 
-@uncounted_kernel("i8[1C] f8[2C] i8[2C] f8[2C] f8 i8[1C]")
+@kernel("i8[1C] f8[2C] i8[2C] f8[2C] f8 i8[1C]")
 def _meeting_boxes(
     order: IntArray, sides: FloatArray, strips: IntArray, centers: FloatArray, reach: float, keys: IntArray
 ) -> int:

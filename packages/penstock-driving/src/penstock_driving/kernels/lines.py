@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import BoolArray, Float32Array, FloatArray, IntArray
-from penstock.kernels.jit import uncounted_kernel
+from penstock.kernels.jit import kernel
 
 
 def nearest_lines(lines: FloatArray, bounds: FloatArray, centre: FloatArray, reach: float, out: IntArray) -> None:
@@ -45,7 +45,7 @@ def move_lines(
         raise ValueError(f"expected lines within {len(lines)} of at most {points} points, got others in sample {bad}")
 
 
-@uncounted_kernel("f8[3C] f8[3C] f8[2C] f8 i8[2C] f8[1C]")
+@kernel("f8[3C] f8[3C] f8[2C] f8 i8[2C] f8[1C]")
 def _nearest_lines(
     lines: FloatArray, bounds: FloatArray, centre: FloatArray, reach: float, out: IntArray, fars: FloatArray
 ) -> None:
@@ -74,7 +74,7 @@ def _nearest_lines(
             out[i, end], fars[end] = m, far
 
 
-@uncounted_kernel("f8[3C] i8[1C] i8[2C] f8[3C] f4[2C] f4 f4[4C] b1[3C]")
+@kernel("f8[3C] i8[1C] i8[2C] f8[3C] f4[2C] f4 f4[4C] b1[3C]")
 def _move_lines(
     lines: FloatArray,
     lengths: IntArray,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import ByteArray, Float32Array, UInt64Array
-from penstock.kernels.jit import uncounted_kernel
+from penstock.kernels.jit import kernel
 
 
 def split_channels(pixels: UInt64Array, planes: ByteArray) -> None:
@@ -26,7 +26,7 @@ def to_unit(values: ByteArray, out: Float32Array) -> None:
     _to_unit(values, out)
 
 
-@uncounted_kernel("u8[1C] u1[2C]")
+@kernel("u8[1C] u1[2C]")
 def _split_channels(pixels: UInt64Array, planes: ByteArray) -> None:
     for channel in range(len(planes)):
         plane, digits = planes[channel], np.uint64(16 * channel)
@@ -34,7 +34,7 @@ def _split_channels(pixels: UInt64Array, planes: ByteArray) -> None:
             plane[i] = pixels[i] >> digits
 
 
-@uncounted_kernel("u1[1C] f4[1C]")
+@kernel("u1[1C] f4[1C]")
 def _to_unit(values: ByteArray, out: Float32Array) -> None:
     for i in range(len(values)):
         out[i] = np.float32(values[i]) / np.float32(255)

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray, Int32Array, IntArray, IntScalar
 from penstock.core.ragged import offsets_of
 from penstock.kernels.intrinsics import Address, Builder, Value
-from penstock.kernels.jit import intrinsic, uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, intrinsic, kernel
 
 # What a call does with its contours.
 FILLED = 0
@@ -122,7 +122,7 @@ def _blend_words(address: Address, across: int, weights: np.uint64, color: np.ui
     """Blend the pixels of uint64 at an address and `across` bytes before and behind it, as `_blend_bytes`."""
 
 
-@uncounted_helper
+@helper
 def _blend(image: AnyArray, pixel: IntScalar, color: np.uint64, alpha: np.uint64) -> None:
     """Twice `alpha` / 256 of the way to `color`, all channels of a pixel at once: they are 16 bits apart."""
     rest, part = _FULL - alpha, color * alpha + _ROUND
@@ -130,19 +130,19 @@ def _blend(image: AnyArray, pixel: IntScalar, color: np.uint64, alpha: np.uint64
     image[pixel] = ((value * rest + part) >> _BITS) & _MASK
 
 
-@uncounted_helper
+@helper
 def _part(distance: IntScalar, run: IntScalar, rise: IntScalar) -> IntScalar:
     """`distance * run / rise`, in doubles, cut towards zero."""
     return np.int64(np.float64(distance) * np.float64(run) / np.float64(rise))
 
 
-@uncounted_helper
+@helper
 def _beyond(a: IntScalar, b: IntScalar, last: int) -> bool | np.bool_:
     """Return whether both are before 0, or both behind `last`."""
     return (a < 0 and b < 0) or (a > last and b > last)
 
 
-@uncounted_helper
+@helper
 def _clip(
     x0: IntScalar, y0: IntScalar, x1: IntScalar, y1: IntScalar, right: int, bottom: int
 ) -> tuple[bool, IntScalar, IntScalar, IntScalar, IntScalar]:
@@ -166,7 +166,7 @@ def _clip(
     return True, x0, y0, x1, y1
 
 
-@uncounted_helper
+@helper
 def _weights(
     steps: IntScalar, into: IntScalar, out: IntScalar, tilt: IntScalar
 ) -> tuple[IntScalar, IntScalar, IntScalar, IntScalar]:
@@ -180,7 +180,7 @@ def _weights(
     return first * tilt >> 8, second * tilt >> 8, before * tilt >> 8, last * tilt >> 8
 
 
-@uncounted_helper
+@helper
 def _line(
     image: AnyArray,
     width: int,
@@ -245,7 +245,7 @@ def _line(
         position += along
 
 
-@uncounted_helper
+@helper
 def _collect(
     points: Int32Array,
     begin: int,
@@ -284,7 +284,7 @@ def _collect(
     return count, highest
 
 
-@uncounted_helper
+@helper
 def _sweep(
     image: AnyArray,
     width: int,
@@ -330,7 +330,7 @@ def _sweep(
                 image[pixel] = color
 
 
-@uncounted_helper
+@helper
 def _outline(
     image: AnyArray, width: int, height: int, points: Int32Array, begin: int, end: int, what: int, color: np.uint64
 ) -> None:
@@ -347,7 +347,7 @@ def _outline(
         before = now
 
 
-@uncounted_kernel(
+@kernel(
     "u1[2C] i8 i8 i4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]",
     "u8[2C] i8 i8 i4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]",
 )

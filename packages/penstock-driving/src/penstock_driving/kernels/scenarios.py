@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from penstock.core.arrays import ByteArray, IntArray, IntScalar
 from penstock.kernels.examples import field_at, varint
-from penstock.kernels.jit import uncounted_kernel
+from penstock.kernels.jit import kernel
 
 FIELDS = 10
 """Fields of a state: x, y, z (float64), length, width, height, heading, velocity x and y (float32), valid."""
@@ -28,7 +28,7 @@ def find_states(data: ByteArray, begin: int, end: int, places: IntArray, head: I
     return int(_find_states(data, begin, end, places, head))
 
 
-@uncounted_kernel("u1[1Cr] i8 i8 i8[2C] i8[1C]")
+@kernel("u1[1Cr] i8 i8 i8[2C] i8[1C]")
 def _find_states(data: ByteArray, begin: IntScalar, end: IntScalar, places: IntArray, head: IntArray) -> IntScalar:
     count = 0
     offset = begin

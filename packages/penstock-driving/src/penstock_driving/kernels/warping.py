@@ -26,7 +26,7 @@ from penstock.core.arrays import (
     read_only,
 )
 from penstock.kernels.intrinsics import Address, Builder, Value, move4, prefetch
-from penstock.kernels.jit import intrinsic, uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, intrinsic, kernel
 
 PLACES = 1024.0
 """Steps a pixel in which places are added up; they are rounded to 32 of them afterwards."""
@@ -96,7 +96,7 @@ def _mix_two(dst: Address, src: Address, first: Address, second: Address) -> Non
     """Mix two pixels of four bytes by 2048ths; write four 16-bit numbers, 128 a step, to `dst`."""
 
 
-@uncounted_kernel(
+@kernel(
     "u1[3Cr] i8[1C] f8[2C] i8[1C] i8[1C] i4[2C] i8[2C] i4[2C] u1[3C] "
     "i8[1C] u4[2C] u4[2C] i4[2C] u4[1C] u4[1C] u1[1C] i2[2C] i8[1C]"
 )
@@ -158,7 +158,7 @@ def _warp(
     return True
 
 
-@uncounted_helper
+@helper
 def _turn_at_edges(
     image: ImageArray,
     box: IntArray,
@@ -189,14 +189,14 @@ def _turn_at_edges(
             line[k] |= np.uint32(((total + 512) >> 10) << (8 * c))
 
 
-@uncounted_helper
+@helper
 def _inside(area: Area, start: Pair, ahead: Int32Array, k: int) -> bool:
     """Return whether all four neighbours exist."""
     x, y = (start[0] + ahead[0, k]) >> 10, (start[1] + ahead[1, k]) >> 10
     return area[0] <= x < area[1] - 1 and area[2] <= y < area[3] - 1
 
 
-@uncounted_helper
+@helper
 def _turn(
     image: ImageArray,
     box: IntArray,
@@ -240,7 +240,7 @@ def _turn(
     _mix_four(near[0], near[1], near[2], near[3], right, lower, line[first:last])
 
 
-@uncounted_helper
+@helper
 def _places(
     x0: np.int32,
     y0: np.int32,
@@ -259,7 +259,7 @@ def _places(
         place[k] = base + np.int64(y >> 5) * stride + np.int64(x >> 5) * 3
 
 
-@uncounted_helper
+@helper
 def _mix_four(
     top: UInt32Array,
     top2: UInt32Array,
@@ -290,17 +290,17 @@ def _mix_four(
         line[k] = _rounded(red) | _rounded(green) << 8 | _rounded(blue) << 16
 
 
-@uncounted_helper
+@helper
 def _weighed(word: np.uint32, shift: int, weight: np.float32) -> np.float32:
     return np.float32(np.int32((word >> shift) & 255)) * weight
 
 
-@uncounted_helper
+@helper
 def _rounded(total: np.float32) -> np.int32:
     return np.int32((total + np.float32(512)) * np.float32(1 / 1024))
 
 
-@uncounted_helper
+@helper
 def _slot(cached: IntArray, row: int, other: int) -> int:
     """Which of the two kept rows is `row`, or makes room for it: the one that `other` does not need."""
     if cached[0] == row or cached[1] == row:
@@ -308,7 +308,7 @@ def _slot(cached: IntArray, row: int, other: int) -> int:
     return 1 if cached[0] == other else 0
 
 
-@uncounted_helper
+@helper
 def _mix_rows(
     upper: npt.NDArray[np.int16], lower: npt.NDArray[np.int16], first: np.int32, second: np.int32, mixed: ByteArray
 ) -> None:
@@ -318,7 +318,7 @@ def _mix_rows(
         mixed[i] = ((above >> 16) + (below >> 16) + 2) >> 2
 
 
-@uncounted_helper
+@helper
 def _split(pixels: UInt32Array, red: ByteArray, green: ByteArray, blue: ByteArray) -> None:
     """Pixels of four bytes as rows of the three colours."""
     for x in range(len(pixels)):

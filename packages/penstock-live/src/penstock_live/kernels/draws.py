@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import IntArray, IntScalar, UInt64Array
-from penstock.kernels.jit import uncounted_kernel
+from penstock.kernels.jit import kernel
 from penstock.kernels.permute import CHUNK, GOLDEN, mix, permute_in
 
 
@@ -30,7 +30,7 @@ def shuffle_places(key: np.uint64, number: int, n: int, begin: int, endless: boo
     _shuffle_places(key, number, n, begin, endless, room, np.empty((4, CHUNK), np.uint64), out)
 
 
-@uncounted_kernel("i8[1C] u8 i8 i8[1C] i8[1C]")
+@kernel("i8[1C] u8 i8 i8[1C] i8[1C]")
 def _draw_ranges(left: IntArray, key: np.uint64, counter: int, tree: IntArray, out: IntArray) -> IntScalar:
     """`tree` is one zero more than there are ranges."""
     ranges = len(left)
@@ -63,7 +63,7 @@ def _draw_ranges(left: IntArray, key: np.uint64, counter: int, tree: IntArray, o
     return n
 
 
-@uncounted_kernel("u8 i8 i8 i8 b1 i8[2C] u8[2C] i8[1C]")
+@kernel("u8 i8 i8 i8 b1 i8[2C] u8[2C] i8[1C]")
 def _shuffle_places(
     key: np.uint64,
     number: int,

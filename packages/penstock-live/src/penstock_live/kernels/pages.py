@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.core.arrays import ByteArray, Int32Array, IntArray, IntScalar
 from penstock.kernels.intrinsics import memcpy
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 
 def exchange(
@@ -59,7 +59,7 @@ def exchange_references(
         raise IndexError(f"expected slots within 0:{len(chunk)}, got {slots[wrong]}")
 
 
-@uncounted_kernel("u1[2C] i4[1C] i8[1C] i4[1C] i8[1C] i8[1C] u1[1C] i8[1C] u1[1C] i8[1C] i8")
+@kernel("u1[2C] i4[1C] i8[1C] i4[1C] i8[1C] i8[1C] u1[1C] i8[1C] u1[1C] i8[1C] i8")
 def _exchange(
     pages: ByteArray,
     link: Int32Array,
@@ -97,7 +97,7 @@ def _exchange(
     return len(slots)
 
 
-@uncounted_helper
+@helper
 def _take(base: int, size: int, link: Int32Array, free: IntArray, page: IntScalar, to: IntScalar, n: IntScalar) -> None:
     """Copy a row out of its chain, whose pages become free."""
     lo = 0
@@ -110,7 +110,7 @@ def _take(base: int, size: int, link: Int32Array, free: IntArray, page: IntScala
         page = following
 
 
-@uncounted_helper
+@helper
 def _put(base: int, size: int, link: Int32Array, free: IntArray, source: IntScalar, n: IntScalar) -> IntScalar:
     """Copy a row into free pages. Returns the first of them, 0 for an empty row."""
     first, last = np.int64(0), np.int64(-1)
@@ -132,7 +132,7 @@ def _put(base: int, size: int, link: Int32Array, free: IntArray, source: IntScal
     return first
 
 
-@uncounted_kernel("i8[1C] i4[1C] i8[1C] i8[1C] i4[1C] i8[1C] i4[1C]")
+@kernel("i8[1C] i4[1C] i8[1C] i8[1C] i4[1C] i8[1C] i4[1C]")
 def _exchange_references(
     chunk: IntArray,
     place: Int32Array,

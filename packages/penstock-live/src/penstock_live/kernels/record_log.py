@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from penstock.core.arrays import ByteArray, Int32Array, IntArray
 from penstock.kernels.intrinsics import memcpy
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.jit import helper, kernel
 
 
 def find_records(
@@ -50,7 +50,7 @@ def slide_records(words: IntArray, where: IntArray, base: int, end: int, excess:
     return _slide_records(words, where, base, end, excess)
 
 
-@uncounted_helper
+@helper
 def _frames_of(words: IntArray, record: int, use: int) -> tuple[int, int, int, int]:
     """Return frames `first : last` of a use, and at which words the bytes up to each frame begin, and the rows."""
     uses: int = words[record + 3]
@@ -59,7 +59,7 @@ def _frames_of(words: IntArray, record: int, use: int) -> tuple[int, int, int, i
     return words[ends], words[ends + 1], record + 5 + uses + frames, record + 6 + uses + 2 * frames
 
 
-@uncounted_kernel("i8[1C] i8[1C] i8 i8[1C] i8[1C] i8[1C] i8[1C]")
+@kernel("i8[1C] i8[1C] i8 i8[1C] i8[1C] i8[1C] i8[1C]")
 def _find_records(
     words: IntArray, where: IntArray, base: int, number: IntArray, use: IntArray, frames: IntArray, nbytes: IntArray
 ) -> None:
@@ -72,7 +72,7 @@ def _find_records(
             frames[i], nbytes[i] = last - first, words[bytes_at + last] - words[bytes_at + first]
 
 
-@uncounted_kernel("i8[1C] i8[1C] i8 i8[1C] i8[1C] i8[1C] u1[1C] i8[1C] i8[1C] i4[1C]")
+@kernel("i8[1C] i8[1C] i8 i8[1C] i8[1C] i8[1C] u1[1C] i8[1C] i8[1C] i4[1C]")
 def _copy_records(
     words: IntArray,
     where: IntArray,
@@ -109,7 +109,7 @@ def _copy_records(
     return freed
 
 
-@uncounted_kernel("i8[1C] i8[1C] i8 i8 i8")
+@kernel("i8[1C] i8[1C] i8 i8 i8")
 def _slide_records(words: IntArray, where: IntArray, base: int, end: int, excess: int) -> tuple[int, int]:
     record = 0
     to = 0
