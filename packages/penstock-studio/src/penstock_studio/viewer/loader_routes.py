@@ -9,8 +9,8 @@ from penstock_studio.viewer.guard import sent_json
 from penstock_studio.viewer.viewed_loader import ViewedLoader
 
 
-def loader_routes(loader: ViewedLoader) -> list[Any]:
-    """Return the routes of a loader. One of them works for seconds: it measures the loader, if a page asks."""
+def loader_routes(loader: ViewedLoader, *, read_only: bool) -> list[Any]:
+    """Return the routes of a loader. Unless `read_only`, one works for seconds: it measures the loader."""
     from starlette import routing
 
     def plan(request: Any) -> Any:
@@ -36,5 +36,5 @@ def loader_routes(loader: ViewedLoader) -> list[Any]:
             "/loader/ticket/{ticket}",
             answer(lambda asked: loader.ticket(asked.path_params["ticket"], asked.query_params.get("column"))),
         ),
-        routing.Route("/loader/measure", measured, methods=["POST"]),
+        *([] if read_only else [routing.Route("/loader/measure", measured, methods=["POST"])]),
     ]

@@ -7,6 +7,7 @@ import { episodePage } from "./episode.js";
 import { planPage } from "./plan.js";
 import { ticketPage } from "./ticket.js";
 import { livePage } from "./live.js";
+import { palette } from "./palette.js";
 
 const pages = json("pages");
 let leave = () => {};
@@ -74,5 +75,6 @@ async function datasets(page) {
   return () => {};
 }
 
+pages.then((known) => document.getElementById("palette").addEventListener("click", palette(known)));
 addEventListener("hashchange", show);
 show();
