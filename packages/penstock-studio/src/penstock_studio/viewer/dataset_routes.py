@@ -33,13 +33,16 @@ def dataset_routes(datasets: Sequence[ViewedDataset], *, read_only: bool) -> lis
 
         return answer(named)
 
-    set_marks = of_dataset(_mark)
+    def posted(place: str, work: Callable[[ViewedDataset, Any], Any]) -> Any:
+        named = of_dataset(work)
 
-    async def mark(request: Any) -> Any:
-        from starlette import concurrency
+        async def endpoint(request: Any) -> Any:
+            from starlette import concurrency
 
-        request.state.body, refused = await sent_json(request)
-        return refused or await concurrency.run_in_threadpool(set_marks, request)
+            request.state.body, refused = await sent_json(request)
+            return refused or await concurrency.run_in_threadpool(named, request)
+
+        return routing.Route(f"/api/{{name}}/{place}", endpoint, methods=["POST"])
 
     return [
         routing.Route("/api/datasets", answer(lambda _: [dataset.summary() for dataset in datasets])),
@@ -51,7 +54,7 @@ def dataset_routes(datasets: Sequence[ViewedDataset], *, read_only: bool) -> lis
         routing.Route("/api/{name}/histograms", of_dataset(_histograms)),
         routing.Route("/api/{name}/selection", of_dataset(lambda data, asked: data.selection(_asked(asked)))),
         routing.Route("/api/{name}/episode/{e:int}", of_dataset(lambda data, asked: data.episode(_number(asked)))),
-        *([] if read_only else [routing.Route("/api/{name}/marks/{e:int}", mark, methods=["POST"])]),
+        *([] if read_only else [posted("marks/{e:int}", _mark), posted("agreement", _agreement)]),
         *episode_routes(of_dataset),
     ]
 
@@ -60,14 +63,23 @@ def _number(request: Any) -> int:
     return request.path_params["e"]
 
 
-def _mark(data: ViewedDataset, request: Any) -> Any:
+def _body(request: Any) -> object:
     try:
-        stated: object = json.loads(request.state.body)
+        return json.loads(request.state.body)
     except RecursionError as error:
         raise ValueError("expected JSON of modest depth") from error
+
+
+def _agreement(data: ViewedDataset, request: Any) -> Any:
+    return data.agreement(_body(request))
+
+
+def _mark(data: ViewedDataset, request: Any) -> Any:
+    stated = _body(request)
     if not is_dict(stated) or set(stated) != {"before", "after"}:
         raise ArgumentError("expected an object with the marks before and after the change")
-    return data.mark(_number(request), stated["after"], stated["before"])
+    file = request.query_params.get("file")  # that the page had: the server may be another one since
+    return data.mark(_number(request), stated["after"], stated["before"], file=file)
 
 
 def _asked(request: Any) -> Asked:

@@ -29,6 +29,7 @@ from penstock.doctor.examine import CheckedBlock, Examination, Report
 from penstock.errors import ArgumentError, PenstockError
 from penstock.flow import OrderedMap, PrefetchLimits, cores
 from penstock.formats.base.findings import finding_kind
+from penstock_studio.viewer.agreement import agreement
 from penstock_studio.viewer.episode_contents import EpisodeContents
 from penstock_studio.viewer.episode_table import Asked, EpisodeTable
 
@@ -164,9 +165,14 @@ class ViewedDataset:
             self._figures = self._figures or column_figures(self._data)
             return self._figures
 
-    def mark(self, e: int, after: object, before: object = None) -> dict[str, Any]:
-        """Change the marks of an episode in the file of the curation, the only file that the viewer writes."""
+    def mark(self, e: int, after: object, before: object = None, *, file: str | None = None) -> dict[str, Any]:
+        """Change the marks of an episode in the file of the curation, the only file that the viewer writes.
+
+        A change for another `file`, which an earlier server had, is refused.
+        """
         number = self.contents.number(e)
+        if file is not None and file != str(self._file):
+            raise ArgumentError(f"expected a change of {self._file}, got one of {file}; open the page again")
         if self._file is None or self._no_curation:
             raise ArgumentError(f"expected a file for marks: {self._no_curation}")
         marks = EpisodeMarks.from_json(after)
@@ -184,6 +190,14 @@ class ViewedDataset:
                 raise ArgumentError(f"expected a file that can be written, got {error}") from error
             self._read_marks()
         return marks.to_json()
+
+    def agreement(self, stated: object) -> dict[str, Any]:
+        """Compare the marks with those of another person: plain data of a file of theirs."""
+        other = Curation.from_json(stated)
+        other.require(self._data.source)
+        with self._lock:
+            self._read_marks()
+            return agreement(self._curation, other)
 
     def _read_marks(self) -> None:
         """Read the file of the curation again if somebody changed it. Each change makes another file (`files.atomic`).

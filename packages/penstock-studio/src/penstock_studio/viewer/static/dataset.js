@@ -28,6 +28,11 @@ export async function datasetPage(page, name, options) {
   const tabs = element("div", { class: "tabs", role: "tablist", "aria-label": "parts of the dataset" });
   const shown = element("div", { role: "tabpanel", id: "tab" });
 
+  function review() {
+    const { where, sort, descending, finding } = state;
+    location.hash = address(`${place}/review`, { where, sort, descending, finding });
+  }
+
   function keep() {
     const { tab, ...rest } = state;
     remember(place, { ...rest, tab: tab === "episodes" ? "" : tab });
@@ -58,7 +63,7 @@ export async function datasetPage(page, name, options) {
 
   page.replaceChildren(
     element("div", { class: "head" }, element("div", {}, element("h1", {}, info.name), element("div", { class: "dim location" }, info.location)),
-      element("div", { class: "actions" }, element("a", { class: "button", id: "review", href: `${place}/review` }, "Review"), shareMenu(api, info, () => state))),
+      element("div", { class: "actions" }, element("button", { id: "review", onclick: review }, "Review"), shareMenu(api, info, () => state))),
     counts, panels, frames, tabs, shown);
   open(TABS[state.tab] ? state.tab : "episodes");
 
@@ -94,7 +99,7 @@ export async function datasetPage(page, name, options) {
 
   offerInPalette(name, () => [
     ...Object.entries(TABS).map(([key, title]) => ({ text: title, about: "part of this page", act: () => open(key) })),
-    { text: "Review", about: "look at episodes one by one", act: () => { location.hash = `${place}/review`; } },
+    { text: "Review", about: "look at episodes one by one", act: review },
     ...findings.names().map((finding) => ({ text: finding, about: "finding: its episodes", act: () => { state.finding = finding; open("episodes"); episodes.refresh(); } })),
     ...episodes.known().map(({ name: column, about }) => ({ text: column, about: `sort by: ${about}`, act: () => { open("episodes"); episodes.sort(column); } }))]);
   await episodes.refresh();

@@ -8,7 +8,7 @@ const SHOWN = 6; // episodes of a finding that are linked
 export function findingsPanel(api, name, is, pick) {
   const said = element("p", { class: "dim about", role: "status" }, "checking...");
   const bar = element("progress", { max: "1", value: "0", "aria-label": "progress of the check" });
-  const list = element("ul", { class: "findings" });
+  const list = element("ul", { class: "found" });
   const body = element("section", { class: "panel", id: "findings" }, element("h2", {}, "Findings"), said, bar, list);
   let names = [];
 
@@ -48,7 +48,7 @@ function line(name, finding, pick) {
     [element("a", { href: `#/${encodeURIComponent(name)}/${episode}?row=${finding.rows[i] || 0}`, "aria-label": `episode ${episode}` }, String(episode)), " "]);
   return element("li", {},
     element("span", { class: `chip ${finding.level}` }, finding.level), " ", element("b", {}, finding.name), ` ${finding.message}`,
-    links.length ? element("div", {}, "look at ", ...links, element("button", { class: "plain", onclick: () => pick(finding.name) }, "list them")) : undefined,
+    links.length ? element("div", {}, "look at ", ...links, element("button", { class: "link", onclick: () => pick(finding.name) }, "list them")) : undefined,
     element("details", {}, element("summary", {}, "what it means"), element("p", {}, finding.meaning), element("p", {}, `What helps: ${finding.remedy}`)));
 }
 
@@ -57,7 +57,7 @@ export function leftOutPanel(found) {
   const more = found.left_out_entries - found.left_out.length;
   return element("section", { class: "panel", id: "left-out" }, element("h2", {}, "Left out"),
     element("p", { class: "dim about" }, "what lies there and is not used"),
-    element("ul", { class: "findings" }, ...found.left_out.map((entry) => element("li", {},
+    element("ul", { class: "found" }, ...found.left_out.map((entry) => element("li", {},
       element("span", { class: `chip ${entry.level}` }, entry.level), " ", element("b", {}, entry.where), entry.count > 1 ? ` and ${(entry.count - 1).toLocaleString("en")} more` : "",
       ` (${entry.thing}): ${entry.message}`))), ...(more > 0 ? [element("p", { class: "dim" }, `and ${more.toLocaleString("en")} more, which penstock check lists`)] : []));
 }

@@ -8,7 +8,7 @@ const SPACE = "http://www.w3.org/2000/svg";
 export function histogram(found, label, pick) {
   if (found.texts) return texts(found.texts, label, pick);
   const { edges, counts, ends = [edges[0], edges[edges.length - 1]], whole = false } = found;
-  const said = element("output", { class: "said" });
+  const said = element("output", { class: "reading" });
   const body = element("div", { class: "histogram" });
   if (found.words || !counts.length || ends[0] === ends[1]) {
     said.textContent = found.words || (counts.length ? `all ${short(ends[0]) || "no"}` : "no values");
@@ -73,7 +73,7 @@ function texts(found, label, pick) {
   const most = Math.max(1, ...found.map(([, count]) => count));
   return element("ul", { class: "texts", "aria-label": label }, ...found.map(([text, count]) =>
     element("li", {}, element("meter", { max: most, value: count, "aria-hidden": true }), element("span", { class: "dim" }, count.toLocaleString("en")),
-      pick ? element("button", { class: "plain", onclick: () => pick(text) }, text || "(empty)") : element("span", {}, text || "(empty)"))));
+      pick ? element("button", { class: "link", onclick: () => pick(text) }, text || "(empty)") : element("span", {}, text || "(empty)"))));
 }
 
 export function shape(tag, attributes) {

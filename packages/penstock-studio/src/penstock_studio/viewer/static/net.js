@@ -40,8 +40,9 @@ export function address(path, query = {}) {
 
 // Keep the state of a page in its address. If the user has just gone on to another page, its address stays.
 export function remember(path, query) {
-  const shown = decodeURIComponent(location.hash.split("?")[0]);
-  if (shown === decodeURIComponent(path)) history.replaceState(null, "", address(path, query));
+  const [shown, asked] = location.hash.split("?");
+  const queue = new URLSearchParams(asked).get("queue"); // of a review, which the page does not know
+  if (decodeURIComponent(shown) === decodeURIComponent(path)) history.replaceState(null, "", address(path, { queue, ...query }));
 }
 
 // An element with attributes, listeners (onclick and so on) and children. Text is never parsed as HTML.
