@@ -22,6 +22,13 @@ def loader_routes(loader: ViewedLoader, *, read_only: bool) -> list[Any]:
             width=float(query.get("width", 760)),
         )
 
+    def uses(request: Any) -> Any:
+        source = request.query_params.get("source")
+        return loader.uses(int(request.query_params.get("episode", "")), None if source is None else int(source))
+
+    def coverage(request: Any) -> Any:
+        return loader.coverage(float(request.query_params.get("width", 760)))
+
     measure = answer(lambda _: loader.measure())
 
     async def measured(request: Any) -> Any:
@@ -32,6 +39,8 @@ def loader_routes(loader: ViewedLoader, *, read_only: bool) -> list[Any]:
 
     return [
         routing.Route("/loader/plan", answer(plan)),
+        routing.Route("/loader/uses", answer(uses)),
+        routing.Route("/loader/coverage", answer(coverage)),
         routing.Route(
             "/loader/ticket/{ticket}",
             answer(lambda asked: loader.ticket(asked.path_params["ticket"], asked.query_params.get("column"))),
