@@ -151,11 +151,10 @@ def _boxes(found: Histogram, width: float, height: float) -> list[str]:
     return [cells((color(0), i * step, height - h, max(step - 1, 1), h) for i, h in enumerate(tall) if h)]
 
 
-def _short(value: object) -> str:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    return (
-        f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else "" if value is None else str(value)
-    )
+def _short(value: Any) -> str:
+    plain: Any = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, float):
+        return f"{plain:.5g}"
+    if isinstance(plain, int) and not isinstance(plain, bool):
+        return f"{plain:,}"
+    return "" if plain is None else str(plain)

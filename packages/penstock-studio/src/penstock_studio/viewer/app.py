@@ -1,4 +1,4 @@
-"""The server of the viewer: pages, JSON and pictures, for those who may ask."""
+"""The server of the viewer: pages, JSON and pictures, for people who may ask."""
 
 from __future__ import annotations
 

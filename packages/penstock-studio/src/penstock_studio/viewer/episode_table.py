@@ -1,7 +1,7 @@
 """`EpisodeTable`: the episodes of a dataset as a table for pages: filtered, sorted, counted and cut.
 
-Conditions are those of `EpisodeDataset.filter`, with the same names, and may also use what the check measured and what
-people marked. Stored columns of episodes, and returns before the check is done, are read when a page asks for them. The
+Conditions have the language and the names of `EpisodeDataset.filter`, and may also use measures of the check and marks
+of people. Stored columns of episodes, and returns before the check is done, are read when a page asks for them. The
 order by each column is computed once, so that listing 10^6 episodes takes some milliseconds.
 """
 

@@ -29,7 +29,7 @@ def cookie_name(scope: Any) -> str:
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask: those who have the token, or the password if there is one, under the names of this machine."""
+    """Who may ask: people with the token, or with the password if there is one, under the names of this machine."""
 
     token: str
     password: str | None = None
