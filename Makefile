@@ -21,6 +21,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # The distributions beside the core, which `penstock[all]` requires.
 PACKAGES := $(wildcard packages/*)
 
+# The pages, whose code is run, beside the READMEs of packages.
+PAGES := README.md CONTRIBUTING.md docs
+
 # The core, which most changes need. Tests whose names say that processes start or are killed are left out.
 QUICK := core files flow kernels plan data $(patsubst %,loading/test_%.py,batches engine iterators order ranks ticket)
 
@@ -29,7 +32,7 @@ CORE := $(wildcard $(patsubst src/penstock/%/__init__.py,tests/%,$(wildcard src/
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs dist clean
+.PHONY: help demo examples test quick alone trainers browser check fuzz bounds figures docs outputs dist bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -43,7 +46,7 @@ examples: .venv/examples.stamp ## the learners in examples/, in full, with their
 		$(BIN)/python examples/$$name.py --out out/examples/$$name.png; done
 
 test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --doctest-modules src tests packages README.md CONTRIBUTING.md docs
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1 --doctest-modules src tests packages $(PAGES)
 
 quick: .venv/dev.stamp ## tests of the core, which most changes need: a minute or so
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -k "not kill and not process" $(addprefix tests/,$(QUICK))
@@ -70,6 +73,9 @@ bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of 
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
 		-o faulthandler_timeout=3600 --hypothesis-profile random tests/kernels tests/plan tests/data tests/containers packages/penstock-chess/tests packages/penstock-driving/tests
 
+bench: .venv/dev.stamp ## ten things that people wait for, of penstock, NumPy and what else is installed: three minutes
+	$(BIN)/python benchmarks/bench.py $(if $(AGAINST),--against $(AGAINST))
+
 figures: .venv/browser.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp .build/zarr3.stamp ## measure every figure of README and docs, other libraries as well
 	$(BIN)/python benchmarks/measure.py --peers
 
@@ -78,7 +84,12 @@ browser: .venv/browser.stamp docs ## tests of the viewer and of the search of th
 	PENSTOCK_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -q packages/penstock-studio/tests/browser
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python docs/build.py
+
+outputs: .venv/dev.stamp ## run the pages and keep their outputs in docs/outputs; tests compare with them
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --outputs $(PAGES) packages/*/README.md
+	$(BIN)/python docs/page_outputs.py
+	$(BIN)/python docs/pictures/info.py
 
 dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried in two empty environments: the core, and all
 	rm -rf dist .build/core .build/all

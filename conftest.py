@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import ast
 import gc
+import importlib
+import io
 import os
 import resource
 import shlex
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
+from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sybil import Example, Sybil
-from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
+from sybil import Example, Lexeme, Sybil
+from sybil.evaluators.python import PythonEvaluator
+from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
 
 if TYPE_CHECKING:
     from tests.locations.s3 import Stores
+
+sys.path.append(str(Path(__file__).parent / "docs"))
+page_outputs: Any = importlib.import_module("page_outputs")
 
 # A kernel compiles at its first call, and machines are shared: no test looks at the clock. Each run tries the same
 # examples, so that a run that passes says that the next one will, and a third of the number that a test states;
@@ -96,14 +105,90 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Files(config, log)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--outputs` keeps the outputs of pages instead of comparing them; `make outputs` gives it."""
+    parser.addoption("--outputs", action="store_true", help="keep the outputs of pages in docs/outputs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Blocks of pages have no fixtures: they read the option here."""
+    Outputs.kept_again = config.getoption("--outputs")
+
+
+class Outputs:
+    """Outputs of the blocks of one page: compared with the kept ones, or kept."""
+
+    kept_again = False
+
+    def __init__(self, page: Path, folder: str) -> None:
+        self.page, self.folder = page, folder
+        self.text = page.read_text("utf-8")
+        self.blocks = {block.start: block for block in page_outputs.blocks(self.text)}
+        self.kept = page_outputs.load(page)
+        self.found: dict[str, list[str]] = {}
+
+    def compare(self, start: int, texts: list[str]) -> None:
+        """Compare the outputs of the block that begins there: one a command, or of Python the text and the HTML."""
+        block = self.blocks[start]
+        texts = [page_outputs.cleaned(text, self.folder) for text in texts]
+        if not any(texts):
+            return
+        kept = [block.shown["text"]] if block.shown else self.kept.get(block.key, [])
+        texts = ["\n".join(text for text in texts if text)] if block.shown else texts
+        equal = len(kept) == len(texts) and (block.varies or all(map(page_outputs.same, kept, texts)))
+        self.found[block.key] = kept if equal else texts
+        if not equal and not self.kept_again:
+            shown = "\n\n".join(texts)
+            raise AssertionError(f"expected the output that is kept, got another; `make outputs` keeps it:\n{shown}")
+
+    def keep(self) -> None:
+        """Write the outputs: into the page where a block of text follows, else to the file of the page."""
+        text, kept = self.text, dict(self.found)
+        for block in reversed(self.blocks.values()):
+            if block.shown and block.key in kept:
+                (lines,) = kept.pop(block.key)
+                text = text[: block.shown.start("text")] + lines.rstrip("\n") + "\n" + text[block.shown.end("text") :]
+        if text != self.text:
+            self.page.write_text(text, "utf-8")
+        page_outputs.save(self.page, kept)
+
+
 def run_console(example: Example) -> None:
-    """Every line `$ penstock ...` of a block has to end with exit code 0."""
+    """Every line `$ penstock ...` of a block has to end with exit code 0, and to print the kept output."""
+    texts: list[str] = []
     for line in example.parsed.splitlines():
         command = shlex.split(line.removeprefix("$ "))
         if line.startswith("$ ") and command[:1] == ["penstock"]:
-            result = CliRunner().invoke(app, command[1:], catch_exceptions=False)
+            result = CliRunner(env={"COLUMNS": page_outputs.COLUMNS}).invoke(app, command[1:], catch_exceptions=False)
             if result.exit_code != 0:
                 raise AssertionError(f"expected exit code 0 from {line!r}, got {result.exit_code}: {result.output}")
+            texts.append(result.output)
+    compare(example, texts)
+
+
+def run_python(example: Example) -> None:
+    """Run a block as a notebook does: an object with a picture or table on its last line is shown."""
+    lexeme = example.parsed
+    last = body[-1] if (body := ast.parse(lexeme).body) else None
+    if isinstance(last, ast.Expr):
+        lines = lexeme.splitlines()
+        lines[last.lineno - 1] = f"_last = {lines[last.lineno - 1]}"
+        example.parsed = Lexeme("\n".join(lines), lexeme.offset, lexeme.line_offset)
+    texts = [io.StringIO()]
+    with redirect_stdout(texts[0]):
+        PythonEvaluator()(example)
+        last = example.namespace.pop("_last", None)
+        if hasattr(last, "_repr_html_"):
+            print(last)
+            texts.append(io.StringIO(last._repr_html_()))
+    compare(example, [text.getvalue() for text in texts])
+
+
+def compare(example: Example, texts: list[str]) -> None:
+    """Compare the outputs of a block with the kept ones of its page."""
+    if "_outputs" not in example.namespace:
+        example.namespace["_outputs"] = Outputs(Path(example.path), os.getcwd())
+    example.namespace["_outputs"].compare(example.region.start, texts)
 
 
 def enter(namespace: dict[str, Any]) -> None:
@@ -117,6 +202,8 @@ def leave(namespace: dict[str, Any]) -> None:
     """Back from that folder, which is removed."""
     os.chdir(namespace["_home"])
     namespace["_folder"].cleanup()
+    if Outputs.kept_again and "_outputs" in namespace:
+        namespace["_outputs"].keep()
 
 
 # Modules for frameworks that `make trainers` has, and whose examples its tests run.
@@ -125,7 +212,7 @@ NEEDS = {"grain": "src/penstock/loading/grain.py", "torchrl": f"{MIRRORS}/torchr
 collect_ignore = [file for framework, file in NEEDS.items() if find_spec(framework) is None]
 
 pytest_collect_file = Sybil(
-    parsers=[PythonCodeBlockParser(), CodeBlockParser("console", run_console)],
+    parsers=[SkipParser(), CodeBlockParser("python", run_python), CodeBlockParser("console", run_console)],
     patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/**/*.md", "packages/*/README.md"],
     setup=enter,
     teardown=leave,

@@ -56,8 +56,10 @@ class Command:
 
 
 COMMANDS = (
+    Command("bench", "bench.py", "--rounds 1 --seconds 0.02 --only windows episodes packs"),
     Command("import_time", "import_time.py", "--runs 1 --only import"),
     Command("first_use", "first_use.py", "--only windows"),
+    Command("memory", "memory.py", "--megabytes 4 --limit 1 --formats columns"),
     Command("gather", "gather.py", "--small"),
     Command("plan", "plan.py", "2000"),
     Command("scale", "scale.py --sequences 1e10", "--samples 1e6 --sequences 1e4 --ranks 1"),

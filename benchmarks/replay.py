@@ -3,7 +3,9 @@
     python benchmarks/replay.py [--peer PYTHON] [--entries 100000] [--frames 20000] [--seconds 0.5]
 
 Transitions have 17 float32 of observation and of next observation, 6 of action, a reward and two ends. Frames are
-84 x 84 bytes; a sample of frames has a stack of 4 before the step and one after it. Batches have 256 samples,
+84 x 84 bytes; a sample of frames has a stack of 4 before the step and one after it. `frames_shared` has
+`Transitions(shared_frames=True)`, and `frames_copy` is a limit: NumPy copies as many bytes as `frames` has, in order.
+Batches have 256 samples,
 sequences have 16 steps. Every library gets the same episodes of 200 steps through the fastest call that it documents
 (`step` and `step_many`: step by step, of 1 and of 8 environments),
 and runs in a process of its own. Speeds are in CPU seconds of the process, so that other work on the machine counts
@@ -15,6 +17,7 @@ the process while it is filled with frames. A dash is a row that the library doe
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -38,6 +41,8 @@ ROWS = (
     "sequences",
     "frames_add",
     "frames",
+    "frames_shared",
+    "frames_copy",
     "frames_mb",
 )
 MANY = 50  # entries of `uniform_many` for one of `uniform`; left out where filling takes minutes
@@ -163,6 +168,11 @@ def penstock(entries: int, frames: int, seconds: float) -> Iterator[Measured]:
     replay, added = new(frame_episode, frames, samples=ps.replay.Transitions(stack=STACK))
     yield {"frames_mb": memory() - before, "frames_add": added}
     yield {"frames": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
+    replay, _ = new(frame_episode, frames, samples=ps.replay.Transitions(stack=STACK, shared_frames=True))
+    yield {"frames_shared": rate(lambda: replay.sample(BATCH), BATCH, seconds)}
+    rows = np.zeros((2 * BATCH * STACK * 5, 84, 84), np.uint8)  # more than caches have
+    out, turns = np.empty((2 * BATCH * STACK, 84, 84), np.uint8), itertools.cycle(range(0, len(rows), len(rows) // 5))
+    yield {"frames_copy": rate(lambda: np.copyto(out, rows[(at := next(turns)) : at + len(out)]), BATCH, seconds)}
 
 
 def cpprb(entries: int, frames: int, seconds: float) -> Iterator[Measured]:
@@ -245,6 +255,8 @@ def stable_baselines3(entries: int, frames: int, seconds: float) -> Iterator[Mea
 
 def torchrl(entries: int, frames: int, seconds: float) -> Iterator[Measured]:
     import torch
+
+    sys.setdlopenflags(os.RTLD_LAZY)  # 0.14.1 lacks a function of PyTorch 2.13, which no sampler calls
     from tensordict import TensorDict
     from torchrl.data import LazyTensorStorage, TensorDictPrioritizedReplayBuffer, TensorDictReplayBuffer
     from torchrl.data.replay_buffers.samplers import SliceSampler

@@ -1,8 +1,8 @@
-"""The tables of `licences.md`, from the `pyproject.toml` of each distribution and the metadata of what is installed.
+"""The lists of `licences.md`, from the `pyproject.toml` of each distribution and the metadata of what is installed.
 
     python docs/licences.py
 
-writes them again. Packages that are not installed, or do not say, keep the licence of the row that they have.
+writes them again. Packages that are not installed, or do not say, keep the licence of the line that they have.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = {file.parent.name: file for file in sorted(ROOT.glob("packages/*/pyproject.toml"))}
 PAGE = ROOT / "docs" / "licences.md"
 BEGIN, END = "<!-- {} -->", "<!-- end -->"
-ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| (?P<licence>[^|]+) \| (?P<used>[^|]+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\* `(?P<name>[^`]+)`: (?P<licence>[^;\n]+)(?:; (?P<used>.+))?$", re.MULTILINE)
 CLASSIFIED = {
     "BSD License": "BSD",
     "MIT License": "MIT",
@@ -112,15 +112,16 @@ def _closure(wanted: list[str]) -> dict[str, set[str]]:
 
 
 def rendered(page: str) -> str:
-    """The page with its tables as they have to be."""
+    """The page with its lists as they have to be: extras name who asks for a package."""
     before = {match["name"]: match["licence"] for match in ROW.finditer(page)}
     for table, packages in requirements().items():
         rows = [
-            f"| `{name}` | {licence_of(name) or before.get(name, 'unknown')} | {', '.join(sorted(used))} |"
+            f"* `{name}`: {licence_of(name) or before.get(name, 'unknown')}"
+            + (f"; {', '.join(sorted(used))}" if table == "extras" else "")
             for name, used in sorted(packages.items())
         ]
         begin = BEGIN.format(table)
-        text = "\n".join([begin, "", "| package | licence | asked for by |", "|---|---|---|", *rows, "", END])
+        text = "\n".join([begin, "", *rows, "", END])
         page = re.sub(re.escape(begin) + ".*?" + re.escape(END), lambda _, text=text: text, page, flags=re.DOTALL)
     return page
 

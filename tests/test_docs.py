@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import html
 import importlib
 import os
 import re
@@ -24,6 +26,8 @@ from penstock.formats.base.format import available
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "docs"))
 licences = importlib.import_module("licences")
+notebooks = importlib.import_module("notebooks")
+page_outputs = importlib.import_module("page_outputs")
 tables = importlib.import_module("tables")
 # Pages of packages are seen through the links to their folders, such as `docs/chess`.
 OF_SITE = sorted({*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").glob("*/*.md")})
@@ -94,6 +98,17 @@ def test_links_fences_and_targets_of_a_page(page: Path) -> None:
     assert set(re.findall(r"(?:^|`)make ([a-z]+)(?=`|\s+#)", text_of_page, re.MULTILINE)) <= known
 
 
+def test_messages_that_have_an_answer_are_messages_of_penstock() -> None:
+    """The page names parts of messages, each of which stands in one line of the sources."""
+    messages = re.findall(r"^\| `(.+?)` \|", text("docs/howto/troubleshooting.md"), re.MULTILINE)
+    sources = "\n".join(file.read_text("utf-8") for file in (ROOT / "src").rglob("*.py"))
+    system = {os.strerror(errno.ENOSPC)}
+    assert len(messages) > 10
+    # `EpisodeDataset has no 'loader'` is `... has no {name!r}` in the sources.
+    parts = [re.sub(r"^EpisodeDataset (has no ')loader'$", r"\1", each) for each in messages if each not in system]
+    assert [part for part in parts if part.rstrip("'") not in sources] == []
+
+
 def test_the_command_page_has_every_command() -> None:
     assert [name for name in all_commands() if f"`penstock {name}" not in text("docs/reference/cli.md")] == []
 
@@ -107,16 +122,16 @@ def rows_of(table: str) -> dict[str, list[str]]:
 def test_the_site_has_a_row_for_every_format() -> None:
     page = text("docs/formats/index.md")
     first = page.partition("\n## ")[0]  # a later table is about conversions
-    rows = rows_of(tables.on_page_markdown(first))
+    rows = rows_of(tables.filled(first))
     assert page.count("<!-- formats -->") == 1
     assert list(rows) == list(available())
     assert rows["native"][1:] == ["yes", "no", "no", "`video`"]
     assert rows["columns"][0].endswith("](columns.md)")
-    assert tables.on_page_markdown("no marker") == "no marker"
+    assert tables.filled("no marker") == "no marker"
 
 
 def test_the_site_has_a_row_for_every_finding() -> None:
-    rows = rows_of(tables.on_page_markdown(text("docs/reference/findings.md")))
+    rows = rows_of(tables.filled(text("docs/reference/findings.md")))
     assert list(rows) == list(finding_kinds())
     assert {len(cells) for cells in rows.values()} == {5}
 
@@ -132,6 +147,17 @@ def test_the_readme_says_what_formats_can_do() -> None:
 def test_formats_name_extras_that_exist() -> None:
     extras = tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]
     assert {extra for entry in available().values() for extra in entry.extras} <= extras.keys()
+
+
+def test_the_install_page_has_every_extra() -> None:
+    extras = tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]
+    assert tables.EXTRAS.keys() == extras.keys()
+    page = text("docs/start/install.md")
+    assert page.count("<!-- extras -->") == 1
+    rows = rows_of(tables.filled(page))
+    assert extras.keys() <= rows.keys()
+    assert {file.parent.name for file in ROOT.glob("packages/*/pyproject.toml")} <= rows.keys()
+    assert rows["hf"][1] == "`fsspec`, `huggingface_hub`"
 
 
 def test_ci_and_make_name_no_host() -> None:
@@ -172,3 +198,75 @@ def test_kubernetes_gives_each_pod_its_number() -> None:
     assert variables["WORLD_SIZE"]["value"] == str(jobs[1]["spec"]["completions"])
     field = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
     assert variables["RANK"]["valueFrom"]["fieldRef"]["fieldPath"] == field
+
+
+def test_outputs_are_of_blocks_that_pages_have() -> None:
+    """`make outputs` writes them; the tests of a page compare what its blocks print."""
+    pages = [*OF_SITE, *ROOT.glob("packages/*/README.md"), ROOT / "README.md"]
+    files = {page_outputs.file_of(page): page for page in pages}
+    kept = set(page_outputs.FOLDER.rglob("*.json"))
+    assert kept - files.keys() == set()
+    for file in kept:
+        known = {block.key for block in page_outputs.blocks(files[file].read_text("utf-8"))}
+        assert page_outputs.load(files[file]).keys() - known == set(), f"run: make outputs ({file.name})"
+
+
+@pytest.mark.parametrize(
+    ("kept", "found", "equal"),
+    [
+        ("3 episodes in 1.2 s", "3 episodes in  14 ms", True),
+        ("3 episodes in 1.2 s", "4 episodes in 1.2 s", False),
+        ("mean 0.3333", "mean 0.33331", True),
+        ("mean 0.3333", "mean 0.34", False),
+        ("│ 12.8 MB ─── │", "│ 9 kB ─ │", True),
+        ("digest 7692ee0bdb532dac", "digest 0123456789abcdef", True),
+        ("one", "one\ntwo", False),
+        ("1.0", "1.0 1.0", False),
+    ],
+)
+def test_outputs_are_equal_but_for_times_sizes_and_digits(kept: str, found: str, equal: bool) -> None:
+    assert page_outputs.same(kept, found) == equal
+
+
+def test_the_picture_of_info_shows_what_the_command_of_the_readme_prints() -> None:
+    """`make outputs` draws it."""
+    picture = text("docs/pictures/info.svg")
+    drawn = html.unescape("".join(re.findall(r"<text [^>]*>([^<]*)</text>", picture)))
+    printed = [text for texts in page_outputs.load(ROOT / "README.md").values() for text in texts]
+    assert any(
+        page_outputs.same("".join(drawn.split()), "".join(f"$penstockinfocartpole{text}".split())) for text in printed
+    )
+
+
+def test_outputs_are_shown_after_code_and_after_each_command() -> None:
+    page = (
+        "```python\nprint(1)\n```\n\n<!-- output varies -->\n```console\n$ penstock a\n$ pip\n$ penstock b\n```\nend\n"
+    )
+    python, console = page_outputs.blocks(page)
+    assert (python.varies, console.varies, console.commands) == (False, True, ["$ penstock a", "$ penstock b"])
+    shown = page_outputs.with_outputs(page, {python.key: ["1"], console.key: ["A", "B\nB"]})
+    assert "\n1\n```\n" in shown
+    assert "```console\n$ penstock a\nA\n$ pip\n$ penstock b\nB\nB\n```\nend\n" in shown
+    assert "varies" not in shown
+    shown = "```python\nprint(1)\n```\n\n```text\n1\n```\n"  # the page itself has the output
+    assert page_outputs.with_outputs(shown, {}) == shown
+    twice = [block.key for block in page_outputs.blocks("```python\n1\n```\n" * 2)]
+    assert len(set(twice)) == 2
+
+
+@pytest.mark.parametrize("page", notebooks.PAGES)
+def test_notebooks_have_the_code_and_the_outputs_of_their_page(page: str) -> None:
+    import nbformat
+
+    notebook = notebooks.notebook(ROOT / "docs" / page)
+    nbformat.validate(notebook)
+    sources = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    blocks = list(page_outputs.blocks(text(f"docs/{page}")))
+    assert [source for source in sources if source[0] != "!"] == [
+        block.code.rstrip("\n") for block in blocks if block.language == "python"
+    ]
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", ())]
+    kept = page_outputs.load(ROOT / "docs" / page)
+    texts = [kept.get(block.key, [])[: 1 if block.language == "python" else None] for block in blocks]
+    assert len(outputs) == sum(text != "" for each in texts for text in each)
+    assert "](" not in "".join(cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown")

@@ -21,6 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DISTRIBUTIONS = {"penstock": ROOT / "src"} | {each.name: each / "src" for each in sorted(ROOT.glob("packages/*"))}
 GOALS = {"penstock": "75,000 in 480", "all": "135,000"}  # lines, files
+PAGES = ("docs/**/*.md", "packages/*/docs/**/*.md", "packages/*/README.md", "README.md", "CHANGELOG.md")
+MOST_WORDS = 55_000  # of all pages, with tables and code
 SHARED = 6  # equal lines that make two files a pair
 WIDEST = 8  # files of one run of lines above which it is too common to count
 IMPORTS = 3  # the fastest of so many imports counts
@@ -185,6 +187,13 @@ def sizes(files: dict[str, FileMeasures]) -> list[tuple[str, str]]:
     return rows
 
 
+def words_of_pages() -> int:
+    """Return the words of all pages, with tables and code, without comments and signs that stand alone, such as `|`."""
+    pages = {page.resolve() for pattern in PAGES for page in ROOT.glob(pattern)}  # `docs/chess` is a link
+    texts = (re.sub(r"<!--.*?-->", "", page.read_text("utf-8")) for page in pages)
+    return sum(len(re.findall(r"\S*\w\S*", text)) for text in texts)
+
+
 def table(files: dict[str, FileMeasures], phrases: str) -> list[tuple[str, str]]:
     """Return the name and the value of each measure.
 
@@ -225,6 +234,7 @@ def table(files: dict[str, FileMeasures], phrases: str) -> list[tuple[str, str]]
         ("docstrings", f"{texts:,} lines, {short_texts} of at most {FEW_WORDS} words"),
         (f"pairs of files with {SHARED} equal lines", f"{len(pairs(files))}"),
         ("README", f"{readme} lines; the limit is 150"),
+        ("words of all pages", f"{words_of_pages():,}; the goal is {MOST_WORDS:,}"),
         ("import penstock", f"{import_milliseconds():.0f} ms"),
     ]
 

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+import penstock
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spaces import Box, Dict, Discrete, Tuple
@@ -122,3 +123,15 @@ def test_missing_and_extra_columns_are_named():
 def test_paths_have_no_empty_parts(path: str) -> None:
     with pytest.raises(SpecError, match="expected paths of columns without empty parts"):
         Spec({"rewards": Field(np.dtype("f8")), path: Field(np.dtype("f8"))})
+
+
+def test_an_episode_has_columns_by_name_and_says_which() -> None:
+    columns = {"observations": np.zeros((3, 2)), "infos/a": np.ones(3), "infos/b": np.arange(3), "rewards": np.ones(2)}
+    episode = penstock.from_arrays(columns, lengths=[2])[0]
+    assert episode["rewards"].tolist() == episode.rewards.tolist()
+    assert {name: array.tolist() for name, array in episode["infos"].items()} == {"a": [1, 1, 1], "b": [0, 1, 2]}
+    with pytest.raises(SpecError, match=r"expected a column among .*, got 'reward'; did you mean 'rewards'\?"):
+        episode["reward"]
+    for wrong in (0, slice(2), None):
+        with pytest.raises(SpecError, match="expected a column among"):
+            episode[wrong]

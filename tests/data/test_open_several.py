@@ -93,7 +93,7 @@ def test_a_folder_of_datasets_is_named_as_one(runs: Path) -> None:
     with pytest.raises(UnknownFormatError, match=r"such as above/run-0, run-1, run-2; .* - in "):
         penstock.open(runs)
     (runs / "empty").mkdir()
-    with pytest.raises(UnknownFormatError, match="got none of them"):
+    with pytest.raises(UnknownFormatError, match="got an empty folder"):
         penstock.open(runs / "empty")
 
 

@@ -182,5 +182,5 @@ def test_what_has_no_data_is_not_read(tmp_path: Path) -> None:
             penstock.open(path)
     with pytest.raises(UnknownFormatError, match="got an empty file"):
         penstock.open(tmp_path / "empty.tar")
-    with pytest.raises(UnknownFormatError, match="none of them"):
+    with pytest.raises(UnknownFormatError, match="no format recognises"):
         penstock.open(tmp_path)

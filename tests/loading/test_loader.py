@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,6 +97,33 @@ def test_the_state_is_what_was_consumed_not_what_was_prefetched():
     assert loader.state_dict()["position"] == 20
     assert len(json.dumps(loader.state_dict())) < 1000
     iterator.close()
+
+
+@pytest.mark.parametrize(
+    ("saved", "given", "words"),
+    [
+        (lambda d: d.windows(4), lambda d: d.windows(5), "Windows(length=4) there, where it is Windows(length=5) here"),
+        (lambda d: d.steps().shuffle(seed=3), lambda d: d.steps(), "Shuffle(seed=3) there, where it is nothing here"),
+        (
+            lambda d: d.filter("total_steps > 2").steps().shuffle(seed=1),
+            lambda d: d.steps().shuffle(seed=2),
+            "Where(condition='total_steps > 2') there, where it is nothing here, and Shuffle(seed=1) there, where it "
+            "is Shuffle(seed=2) here",
+        ),
+    ],
+)
+def test_a_refused_state_says_what_differs(saved: Any, given: Any, words: str) -> None:
+    data = penstock.from_arrays({"x": np.arange(12)}, lengths=[2, 6, 4])
+    state = json.loads(json.dumps(saved(data).loader(2).state_dict()))
+    with pytest.raises(StateError) as error:
+        given(data).loader(2).load_state_dict(state)
+    assert words in str(error.value)
+    other = penstock.from_arrays({"x": np.arange(1, 13)}, lengths=[2, 6, 4])
+    with pytest.raises(StateError, match="the data or a function differ"):
+        saved(other).loader(2).load_state_dict(state)
+    del state["plan"]  # of an earlier release
+    with pytest.raises(StateError, match="the state does not say which"):
+        given(data).loader(2).load_state_dict(state)
 
 
 def test_states_of_others_are_refused_naming_both_fingerprints():

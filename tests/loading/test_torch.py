@@ -148,6 +148,14 @@ def test_batches_keep_ticket_and_weight_where_a_data_loader_locks_their_pages(mo
     assert (locked.ticket, locked.weight) == (batch.ticket, batch.weight)
     assert torch.equal(locked["a"], batch["a"])
     assert locked["a"].data_ptr() != batch["a"].data_ptr()
+    batch = next(iter(dataset().loader(64, output="torch", rank=1, world=3, layout=("a", "observations/x"))))
+    locked = torch.utils.data._utils.pin_memory.pin_memory(batch)
+    assert type(locked) is type(batch)
+    assert (locked.ticket, locked.weight) == (batch.ticket, batch.weight)
+    assert locked.weight != 1
+    assert all(
+        torch.equal(one, other) and one.data_ptr() != other.data_ptr() for one, other in zip(locked, batch, strict=True)
+    )
 
 
 def test_tensors_of_odd_arrays():

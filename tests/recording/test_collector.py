@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -362,3 +364,18 @@ def test_an_environment_made_by_a_function_is_recorded_without_env_spec(toy, tmp
         drive(env, 1)
     del gymnasium.registry["penstock/Toy-v0"]
     assert seen == [{}]
+
+
+def test_a_closed_recorder_begins_no_episode(tmp_path: Path) -> None:
+    for make in (partial(gymnasium.make, "CartPole-v1"), partial(gymnasium.make_vec, "CartPole-v1", 2)):
+        path = tmp_path / make.func.__name__
+        env = penstock.record(make(), path, seed=0)
+        env.reset()
+        env.step(env.action_space.sample())
+        env.close()
+        with pytest.raises(DataError, match=r"got one that was closed; record\(env, path, mode='append'\)"):
+            env.reset()
+        with pytest.raises(DataError, match="reset"):
+            env.step(env.action_space.sample())
+        env.close()
+        assert len(penstock.open(path)) >= 1

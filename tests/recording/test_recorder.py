@@ -207,7 +207,7 @@ def test_a_dataset_is_replaced_when_the_first_episode_ends(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["arm"]
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "a.txt").write_text("dear")
-    with pytest.raises(UnknownFormatError, match="expected data of one of the formats"):
+    with pytest.raises(UnknownFormatError, match="no format recognises"):
         recorder(tmp_path / "letters", mode="overwrite")
 
 

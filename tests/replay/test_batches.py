@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,9 @@ def test_a_loader_explains_a_replay() -> None:
     explanation = loader.why(batches=8)
     assert [stage.name for stage in explanation.stages] == ["draw", "offline"]
     assert next(iter(loader)).ticket.position == 0
+
+
+def test_batches_that_are_pickled_name_the_right_call() -> None:
+    batches = penstock.Replay(None, 10).batches(4)
+    with pytest.raises(TypeError, match=r"pickle the Replay, and call batches\(\) on the copy"):
+        pickle.dumps(batches)

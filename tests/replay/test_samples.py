@@ -193,3 +193,22 @@ def test_a_termination_inside_an_episode_counts_for_nothing_by_choice(n: int) ->
     for name in batches[2]:
         np.testing.assert_allclose(batches[0][name], batches[2][name])
     assert batches[0]["discounts"].shape == (steps,)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_shared_frames_are_the_same_samples_in_fewer_bytes(cut: bool) -> None:
+    rules = [
+        penstock.replay.Transitions(stack=3, cut_at_terminations=cut, shared_frames=shared) for shared in (False, True)
+    ]
+    replays = [filled(penstock.Replay(None, 60, samples=rule), lengths_of(7, 12)) for rule in rules]
+    one, other = (replay.sample(50) for replay in replays)
+    assert list(one) == list(other)
+    for name in one:
+        assert other[name].dtype == one[name].dtype
+        np.testing.assert_array_equal(other[name], one[name], err_msg=name)
+    assert np.shares_memory(other["observations"], other["next_observations"])
+    assert not np.shares_memory(one["observations"], one["next_observations"])
+    replays[1].load_state_dict(replays[0].state_dict())  # the samples are the same, so states are
+    for wrong in ({"stack": 1}, {"stack": 3, "n_step": 2}):
+        with pytest.raises(penstock.errors.PlanError, match="leave it out"):
+            penstock.replay.Transitions(**wrong, shared_frames=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -500,3 +501,40 @@ def test_values_of_other_types_give_the_rows_of_arrays() -> None:
     with pytest.raises(penstock.errors.ArgumentError, match="autoreset"):
         first.add(now, *step)
     assert len(first) == 120
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_numbers_of_one_environment_give_the_rows_of_arrays(seed: int) -> None:
+    """Steps are written together when somebody looks: at any time, across 64 of them and the ends of segments."""
+    rng = np.random.default_rng(seed)
+    first, other = penstock.Replay(None, 5000), penstock.Replay(None, 5000)
+    now = 0
+    for t in range(700):
+        action, reward, ended = int(rng.integers(5)), float(rng.normal()), t % 230 == 229
+        after = int(rng.integers(40))
+        first.add(np.asarray(now), np.asarray(action), np.asarray(after), np.asarray(reward), ended, False)
+        mixed = np.int64(after) if rng.random() < 0.1 else after
+        other.add(now, np.int64(action), mixed, np.float32(reward) if t == 350 else reward, np.bool_(ended), False)
+        if t == 350:
+            with pytest.raises(penstock.errors.DataError):
+                other.add(after, 2**70, after, 0.0, False, False)
+        if rng.random() < 0.02:
+            assert len(first) == len(other) == t + 1
+            assert np.array_equal(take(first, [t])["actions"], take(other, [t])["actions"])
+        now = after
+    wanted, got = take(first, range(700)), take(other, range(700))
+    assert np.delete(got["rewards"], 350).tolist() == np.delete(wanted["rewards"], 350).tolist()
+    assert got["rewards"][350] == np.float32(wanted["rewards"][350])
+    assert all(np.array_equal(got[name], wanted[name]) for name in wanted if name != "rewards")
+    assert other.refresh().episodes == 4
+
+
+def test_not_a_number_and_minus_zero_are_observations_like_others() -> None:
+    replay = penstock.Replay(None, 100)
+    values = [0.0, 1.0, np.nan, 2.0, -0.0, 3.0, 4.0]
+    for now, after in itertools.pairwise(values):
+        replay.add(np.float64(now), 0, np.float64(after), 0.0, False, False)
+    assert replay.refresh().episodes == 1
+    replay.add(np.float64(-4.0), 0, np.float64(0.0), 0.0, False, False)
+    replay.add(np.float64(-0.0), 0, np.float64(1.0), 0.0, False, False)
+    assert replay.refresh().episodes == 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,12 @@ import pytest
 import torch
 from tensordict import TensorDict
 from torchrl.data import LazyMemmapStorage, LazyTensorStorage, ReplayBuffer
-from torchrl.data.replay_buffers.samplers import RandomSampler, SamplerWithoutReplacement, SliceSampler, prioritized
+from torchrl.data.replay_buffers.samplers import (
+    PrioritizedSampler,
+    RandomSampler,
+    SamplerWithoutReplacement,
+    SliceSampler,
+)
 from torchrl.data.replay_buffers.writers import ImmutableDatasetWriter
 
 import penstock
@@ -109,25 +113,6 @@ def steps(seed: int) -> TensorDict:
     return TensorDict(rows, batch_size=[n])
 
 
-class Tree:
-    """Stands in for the segment trees of torchrl 0.14.1, which are compiled for another PyTorch than 2.13."""
-
-    def __init__(self, size: int, neutral: float, reduced: Any) -> None:
-        self.values, self.reduced = torch.full((size,), neutral), reduced
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self.values[torch.as_tensor(index)] = torch.as_tensor(value, dtype=torch.float32)
-
-    def __getitem__(self, index: Any) -> torch.Tensor:
-        return self.values[torch.as_tensor(index)]
-
-    def query(self, lo: int, hi: int) -> float:
-        return float(self.reduced(self.values[lo:hi]))
-
-    def scan_lower_bound(self, mass: torch.Tensor) -> torch.Tensor:
-        return torch.searchsorted(self.values.cumsum(0), mass)
-
-
 def equal(one: Any, other: Any) -> bool:
     keys = set(one.keys(include_nested=True, leaves_only=True))
     assert keys == set(other.keys(include_nested=True, leaves_only=True))
@@ -142,16 +127,12 @@ def as_they_are(samples: Any) -> Any:
 @pytest.mark.parametrize("size", [40, 500])
 @pytest.mark.parametrize("sampler", ["random", "without replacement", "prioritized", "slices"])
 def test_steps_that_are_added_are_sampled_as_from_its_own_storage(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sampler: str, size: int, seed: int
+    tmp_path: Path, sampler: str, size: int, seed: int
 ) -> None:
-    for kind in ("Fp32", "Fp64"):
-        for name, neutral, reduced in (("Sum", 0.0, torch.sum), ("Min", torch.inf, torch.min)):
-            tree = partial(Tree, neutral=neutral, reduced=reduced)
-            monkeypatch.setattr(prioritized, f"{name}SegmentTree{kind}", tree)
     make: Any = {
         "random": RandomSampler,
         "without replacement": SamplerWithoutReplacement,
-        "prioritized": lambda: prioritized.PrioritizedSampler(size, 0.7, 0.5),
+        "prioritized": lambda: PrioritizedSampler(size, 0.7, 0.5),
         "slices": lambda: SliceSampler(slice_len=4, end_key=("next", "done"), strict_length=False),
     }[sampler]
 

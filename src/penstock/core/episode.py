@@ -21,7 +21,7 @@ from penstock.core.spaces import Space
 from penstock.core.spec import Spec
 from penstock.core.svg import WIDE, ChartLine, chart, color
 from penstock.core.text import counted
-from penstock.errors import SpecError
+from penstock.errors import SpecError, suggestion
 
 METADATA = 300  # characters of metadata in a notebook
 REQUIRED = ("observations", "actions", "rewards", "terminations", "truncations")
@@ -109,6 +109,21 @@ class Episode:
 
     def __len__(self) -> int:
         return steps_of(self.spec, self.columns)
+
+    def __getitem__(self, path: str) -> Any:
+        """Return the array of a column, or a nested dict of the columns below a name such as `"infos"`.
+
+        Args:
+            path: Name of a column or of a group of columns.
+
+        Raises:
+            SpecError: There is no such column.
+        """
+        name = str(path)
+        if not any(under(name, each) for each in self.columns):
+            known = list(self.columns)
+            raise SpecError(f"expected a column among {known}, got {path!r}{suggestion(name, known)}")
+        return self.columns[name] if name in self.columns else self._part(name, None)
 
     def __repr__(self) -> str:
         return f"Episode(id={self.id}, steps={len(self)}, columns={list(self.columns)})"

@@ -229,11 +229,11 @@ class MapDataset(OtherNames, Loadable):
         """
         return self.apply(Shard(index, count))
 
-    def select_columns(self, *columns: str) -> MapDataset:
+    def select_columns(self, *columns: str | Sequence[str]) -> MapDataset:
         """Keep only some columns. The other columns are not read. Derived outputs, such as masks, stay.
 
         Args:
-            columns: Names of columns, or prefixes such as `"observations"` for all columns below.
+            columns: Names of columns, or prefixes such as `"observations"` for all columns below; also as a list.
 
         Raises:
             SpecError: There is no such column.
@@ -244,7 +244,8 @@ class MapDataset(OtherNames, Loadable):
             >>> list(data.select_columns("actions")[:])
             ['actions']
         """
-        return self.apply(Select(columns))
+        names = [name for each in columns for name in ([each] if isinstance(each, str) else each)]
+        return self.apply(Select(tuple(names)))
 
     def with_row_numbers(
         self,

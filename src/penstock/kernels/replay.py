@@ -211,16 +211,20 @@ def _count_steps(
         total = before + count
         left = total - first - (spare if ends else max(spare, delay))
         ready = max(lane[LANE_ENTERED], -(-left // stride))
+        hi = counters[ANCHOR_HI]
+        arrived, here = counters[ARRIVED], table[last, OFFSET]  # kept in registers
         for j in range(lane[LANE_ENTERED], ready):
             step = first + j * stride
-            piece = last
-            while step < table[piece, OFFSET]:
+            piece, offset = last, here
+            while step < offset:
                 piece = table[piece, BEFORE]
-            entry = counters[ANCHOR_HI] & mask
+                offset = table[piece, OFFSET]
             since = min(max(step + delay, before), total - 1)  # the step that completed it
-            entries[entry, PIECE], entries[entry, STEP] = piece, step - table[piece, OFFSET]
-            entries[entry, SINCE] = counters[ARRIVED] + since - before
-            counters[ANCHOR_HI] += 1
+            entry = hi & mask
+            entries[entry, PIECE], entries[entry, STEP] = piece, step - offset
+            entries[entry, SINCE] = arrived + since - before
+            hi += 1
+        counters[ANCHOR_HI] = hi
         lane[LANE_ENTERED] = ready
         lane[LANE_ROW] += count
         counters[ARRIVED] += count
@@ -230,8 +234,10 @@ def _count_steps(
             lane[LANE_ROW] += 1  # the last boundary
             lane[LANE_CLOSED] += 1
     oldest = counters[ARRIVED] - capacity
-    while counters[ANCHOR_LO] < counters[ANCHOR_HI] and entries[counters[ANCHOR_LO] & mask, SINCE] < oldest:
-        counters[ANCHOR_LO] += 1
+    lo, hi = counters[ANCHOR_LO], counters[ANCHOR_HI]
+    while lo < hi and entries[lo & mask, SINCE] < oldest:
+        lo += 1
+    counters[ANCHOR_LO] = lo
 
 
 @uncounted_helper

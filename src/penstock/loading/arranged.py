@@ -57,7 +57,19 @@ def tuple_class(*names: str) -> type[Any]:
     def reduced(self: Any) -> tuple[Any, ...]:
         return _restored, (names, tuple(self), (self.ticket, self.weight))
 
-    return type("BatchTuple", (base,), {"ticket": None, "weight": 1.0, "__reduce__": reduced})
+    def pinned(self: Any) -> Any:
+        return _restored(names, tuple(map(_pinned, self)), (self.ticket, self.weight))
+
+    # PyTorch's DataLoader calls `pin_memory`, where a batch has one, in place of making the tuple again.
+    members = {"ticket": None, "weight": 1.0, "__reduce__": reduced, "pin_memory": pinned}
+    return type("BatchTuple", (base,), members)
+
+
+def _pinned(value: Any) -> Any:
+    """Tensors in page-locked memory."""
+    if is_mapping(value):
+        return {key: _pinned(inner) for key, inner in value.items()}
+    return value.pin_memory() if hasattr(value, "pin_memory") else value
 
 
 def _restored(names: tuple[str, ...], values: tuple[Any, ...], mark: Mark) -> Any:

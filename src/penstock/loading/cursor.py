@@ -21,6 +21,7 @@ cursor, and starts again.
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import SequenceMatcher
 from operator import index
 from typing import Literal, NamedTuple, TypeGuard, get_args
 
@@ -157,7 +158,7 @@ class Cursor:
             if value not in words:
                 raise PlanError(f"expected {name} to be one of {words}, got {value!r}")
         rest = dict(saved)
-        version, fingerprint = rest.pop("version", None), rest.pop("fingerprint", None)
+        version, fingerprint, plan = (rest.pop(name, None) for name in ("version", "fingerprint", "plan"))
         if version != VERSION:
             raise StateError(
                 f"expected a state of version {VERSION} of the dataset and plan {self._given.fingerprint}, got one of "
@@ -174,7 +175,7 @@ class Cursor:
             elif changed == "continue" and "mix" in rest:
                 self._change(rest)
             else:
-                self._continue(self._earlier(rest, fingerprint, changed), rest, grown)
+                self._continue(self._earlier(rest, fingerprint, plan, changed), rest, grown)
             self._begin, self._loaded = self.state, True
             self.turn += 1
 
@@ -231,7 +232,7 @@ class Cursor:
         _check_ticket(ticket, owner)
         return owner
 
-    def _earlier(self, rest: State, fingerprint: object, changed: Changed) -> PositionSource:
+    def _earlier(self, rest: State, fingerprint: object, plan: object, changed: Changed) -> PositionSource:
         """The source of the dataset at the time when the state was saved. Raises `StateError` for another dataset."""
         whole = self._given
         counts = rest.get("episodes")
@@ -240,8 +241,9 @@ class Cursor:
             if earlier is not None and earlier.fingerprint == fingerprint:
                 return replace(whole, dataset=earlier, skips=Skips(), episodes=tuple(counts))
         raise StateError(
-            f"expected a state of the dataset and plan with fingerprint {whole.fingerprint}, got one of {fingerprint}; "
-            f"build the dataset with the same data, transforms and seeds as the run that saved it{_hint(rest, changed)}"
+            f"expected a state of the same data, transforms and seeds, got one of others: {_difference(plan, whole)}; "
+            f"build the dataset as the run did that saved it{_hint(rest, changed)} (fingerprint {whole.fingerprint} "
+            f"here, {fingerprint} there)"
         )
 
     def _continue(self, earlier: PositionSource, rest: State, grown: Grown) -> None:
@@ -282,6 +284,20 @@ def _hint(rest: State, changed: Changed) -> str:
     if "mix" in rest and changed == "refuse":
         return "; or give changed='continue' to go on with other weights or parts of a mix"
     return "; the state is not one of a mix that could be continued" if changed == "continue" else ""
+
+
+def _difference(plan: object, given: BatchSource) -> str:
+    """What the plan in words of a saved state has, and the given source has not, and the other way round."""
+    if not isinstance(given, PositionSource) or not is_list(plan):
+        return "the state does not say which"
+    there, here = [str(text) for text in plan], given.words()
+    if there == here:
+        return "the steps of the plan are alike, so the data or a function differ"
+    edits = [edit for edit in SequenceMatcher(None, there, here, autojunk=False).get_opcodes() if edit[0] != "equal"]
+    return ", and ".join(
+        f"{' > '.join(there[i:j]) or 'nothing'} there, where it is {' > '.join(here[k:m]) or 'nothing'} here"
+        for _, i, j, k, m in edits
+    )
 
 
 def _earlier_mix(source: PositionSource, ticket: Ticket) -> PositionSource:

@@ -46,6 +46,7 @@ JOB_BYTES = 32 << 20  # a job never holds more than this, unless a single batch 
 ALONE = Ranks()
 LEAST_JOBS = 4  # jobs that fit into `memory`: a job is at most this part of it
 LOOK_SECONDS = 0.01  # after which a job looks whether its loader was closed
+LONGEST_WORDS = 300  # characters of a step of the plan in a state
 COUNTED_SOURCES = 16  # a state says how many episodes each source has, if there are at most so many
 
 
@@ -352,7 +353,7 @@ class PositionSource:
         """Do nothing: the state says all."""
 
     def metadata(self, state: State) -> State:
-        """Return the skipped positions and the number of episodes of each source.
+        """Return the skipped positions, the number of episodes of each source, and the plan in words.
 
         Of a mix, also the number of samples of each part, and the earlier mixes that it continues. If epochs vary in
         length, also the current epoch and its first position, so that earlier epochs need no planning.
@@ -367,7 +368,11 @@ class PositionSource:
             fields["mix"] = record.to_json()
         if self.seams:
             fields["seams"] = [seam.to_json() for seam in self.seams]
-        return {"skipped": self.skips.to_json(), **fields}
+        return {"skipped": self.skips.to_json(), **fields, "plan": self.words()}
+
+    def words(self) -> list[str]:
+        """The source and the transforms as text, with which a refused state says what differs."""
+        return [text[:LONGEST_WORDS] for text in self.dataset.chain]
 
     def resumed(self, saved: State) -> tuple[PositionSource, State]:
         """Return the source with the skipped ranges, and a position within `0 : 2^62`."""

@@ -118,7 +118,11 @@ class Collector(Recording, gymnasium.Wrapper[Any, Any, Any, Any]):
 
         Returns:
             Observation and info of the environment.
+
+        Raises:
+            DataError: The collector was closed.
         """
+        self._sink.require_open()
         self._recorder.end()
         if seed is not None:
             seed = int(seed)  # environments take no NumPy integers

@@ -77,8 +77,9 @@ class StepRecorder(Recording):
             extras: Further values of this moment, by name. Such a column has T + 1 rows. The default is none.
 
         Raises:
-            DataError: A value cannot be recorded. No episode is open then.
+            DataError: A value cannot be recorded, or the recorder was closed. No episode is open then.
         """
+        self._sink.require_open()
         self.end()
         self._buffer.steps = 0
         self._buffer.store_observation(0, observation)

@@ -275,7 +275,7 @@ class _Lane:
         if not (terminated or truncated):
             return None
         self.is_open = False
-        return ClosedEpisode(self.number, *self._sink.closed)
+        return ClosedEpisode(self.number, *self._sink.last)
 
     def failure(self, error: Exception) -> WorkerError:
         """Return the error of this episode, with the place in the code and how to repeat it."""
@@ -292,11 +292,11 @@ class _Lane:
 class _LastEpisode(Sink):
     """Keeps the columns and metadata of the episode that closed last."""
 
-    closed: tuple[dict[str, Array], dict[str, Any]] = ({}, {})
+    last: tuple[dict[str, Array], dict[str, Any]] = ({}, {})
 
     @override
     def add(self, columns: dict[str, Array], metadata: Mapping[str, Any], lane: int = 0) -> None:
-        self.closed = columns, dict(metadata)
+        self.last = columns, dict(metadata)
 
     @override
     def flush(self) -> None:

@@ -53,6 +53,7 @@ class Sink(ABC):
         self, schema: RecordingSchema, describe: EpisodeMetadata | None, nan: Verdict, outside: Verdict
     ) -> None:
         self.delivers = False  # steps of open episodes
+        self.closed = False
         self.first = 0  # number of the first recorded episode in the dataset
         self.episodes = self.steps = 0
         self.pending: deque[Episode] = deque()
@@ -70,6 +71,14 @@ class Sink(ABC):
     def spec(self) -> Spec:
         """Columns of the dataset. Columns of infos and extras are final after the first episode."""
         return self._spec or self._schema.spec()
+
+    def require_open(self) -> None:
+        """Raise `DataError` if no episode can be written any more. Asked before an episode begins."""
+        if self.closed:
+            raise DataError(
+                "expected a recorder that is open, got one that was closed; record(env, path, mode='append') makes one "
+                "that goes on with the dataset"
+            )
 
     def row_stream(self) -> RowStream | None:
         """Return what takes rows of the episode that begins, or None. The default is None."""
@@ -243,6 +252,7 @@ class WriterSink(Sink):
             self._steps = None
         if self._owned and self._writer is not None:
             self._writer.close()
+        self.closed = True
 
 
 class Recording:

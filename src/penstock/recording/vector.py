@@ -130,8 +130,9 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
             Observations and infos of the environments.
 
         Raises:
-            DataError: There is a mask, and all environments must be reset first.
+            DataError: There is a mask, and all environments must be reset first; or the collector was closed.
         """
+        self._sink.require_open()
         mask = np.ones(self.num_envs, np.bool_)
         if options is not None and "reset_mask" in options:
             mask = np.array(options["reset_mask"])

@@ -170,6 +170,12 @@ class ReplayBatches(Loadable):
         """False: each process sees episodes at other times."""
         return False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "batches of a Replay cannot be pickled or copied: they are drawn in this process; pickle the Replay, and "
+            "call batches() on the copy, or load state_dict() into batches of such a replay"
+        )
+
     def __iter__(self) -> Iterator[Batch]:
         """Yield batches without end. Each counts as received when it is yielded."""
         while True:

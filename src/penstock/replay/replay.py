@@ -31,7 +31,7 @@ from penstock.replay.samplers import ReplaySampler, UniformSampler, numbers_of
 from penstock.replay.samples import ReplaySamples, Transitions
 from penstock.replay.share import EpisodeShare
 from penstock.replay.status import ReplayStatus
-from penstock.replay.steps import GymnasiumSteps, leaves, spec_of
+from penstock.replay.steps import GymnasiumSteps, columns_of, spec_of
 
 
 class Replay(Writer):
@@ -231,13 +231,11 @@ class Replay(Writer):
             >>> len(replay), batch["next_observations"].shape, bool(batch["truncations"].any())
             (3, (8, 4), False)
         """
-        values = {"actions": actions} if type(actions) is np.ndarray else leaves("actions", actions)
-        values |= {"rewards": rewards, "terminations": terminations, "truncations": truncations}
-        if extras:
-            values |= extras
+        given = (actions, rewards, terminations, truncations, observations, next_observations)
         steps = self._run.adding
-        if steps is not None and steps.add_inner(observations, next_observations, values, autoreset):
+        if steps is not None and steps.add_inner(given, extras, autoreset):
             return
+        values = columns_of(given[:4], extras)
         alone = np.ndim(rewards) == 0
         steps = self._adding(observations, values, 1 if alone else len(rewards), alone)
         steps.add(observations, next_observations, values, infos, autoreset)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import IntArray
+from penstock.core.columns import under
 from penstock.core.spec import ALIGNS, Align, Spec
 from penstock.data.n_step import Arrays, NStepSums, require_summable
 from penstock.errors import ArgumentError, PlanError, SpecError
@@ -67,9 +68,12 @@ class Transitions(ReplaySamples):
         gamma: Discount factor of one step, 0 to 1. The default is 0.99.
         stack: Number of observations in a stack, at least 1. The default is 1.
         cut_at_terminations: Whether a termination inside an episode ends a sum. The default is True.
+        shared_frames: Whether a frame that is in both stacks is copied once: `observations` and `next_observations`
+            are then overlapping parts of one array of `stack + 1` frames, so a batch has fewer bytes, and a change of
+            one changes the other. For `stack > 1` and `n_step=1`. The default is False.
 
     Raises:
-        PlanError: A number is out of range.
+        PlanError: A number is out of range, or there are no frames to share.
 
     Example:
         >>> import numpy as np, penstock
@@ -95,21 +99,29 @@ class Transitions(ReplaySamples):
     gamma: float = 0.99
     stack: int = 1
     cut_at_terminations: bool = True
+    shared_frames: bool = field(default=False, repr=False)  # samples are the same ones
 
     def __post_init__(self) -> None:
         require_int(self, "n_step", 1)
         require_int(self, "stack", 1)
         if not 0 <= self.gamma <= 1:
             raise PlanError(f"expected gamma within 0 to 1, got {self.gamma}")
+        if self.shared_frames and (self.stack == 1 or self.n_step > 1):
+            raise PlanError(
+                f"expected stack > 1 and n_step=1 for shared_frames=True, got stack={self.stack} and "
+                f"n_step={self.n_step}; leave it out"
+            )
 
     @override
     def layout(self, spec: Spec) -> SampleLayout:
         outputs: list[SampleOutput] = []
-        for path, field in spec.items():
-            if field.align != "boundary":
+        for path, column in spec.items():
+            if column.align != "boundary":
                 hi = self.n_step if path in SUMMED else 1
-                outputs.append(SampleOutput(path, path, field.align, 0, hi, pad=REPEAT, squeeze=hi == 1))
-            elif path == "observations" or path.startswith("observations/"):
+                outputs.append(SampleOutput(path, path, column.align, 0, hi, pad=REPEAT, squeeze=hi == 1))
+            elif self.shared_frames and under("observations", path):
+                outputs.append(SampleOutput(path, path, "boundary", 1 - self.stack, 2, pad=REPEAT, end=1))
+            elif under("observations", path):
                 span, alone = self.stack, self.stack == 1
                 outputs += [
                     SampleOutput(path, path, "boundary", 1 - span, 1, pad=REPEAT, squeeze=alone, end=1),
@@ -128,12 +140,22 @@ class Transitions(ReplaySamples):
             else:
                 outputs.append(SampleOutput(path, path, "boundary", 0, 1, squeeze=True, end=1))
         if self.n_step == 1 and self.cut_at_terminations:
-            return SampleLayout(AnchorRule(), tuple(outputs))
+            return SampleLayout(AnchorRule(), tuple(outputs), self._stacks if self.shared_frames else None)
         require_summable(spec, self.n_step)
         rows = self.n_step + (not self.cut_at_terminations)
         outputs.append(SampleOutput(REAL, "rewards", "step", 0, rows, pad=MASK))
         sums = NStepSums(self.n_step, self.gamma).summed
         return SampleLayout(AnchorRule(), tuple(outputs), sums if self.cut_at_terminations else self._uncut)
+
+    def _stacks(self, flat: Arrays) -> Arrays:
+        """The stacks before and after the step, as parts of the frames."""
+        stacks: Arrays = {}
+        for name, rows in flat.items():
+            if under("observations", name):
+                stacks |= {name: rows[:, :-1], f"next_{name}": rows[:, 1:]}
+            else:
+                stacks[name] = rows
+        return stacks
 
     def _uncut(self, flat: Arrays) -> Arrays:
         """The sums, of which only the last step of an episode can terminate: one after which there is no other."""
@@ -146,7 +168,8 @@ class Transitions(ReplaySamples):
         ended = flat["terminations"][each, last] & ~going[each, last + 1]
         flat["terminations"] = np.zeros_like(flat["terminations"])
         flat["terminations"][each, last] = ended
-        return NStepSums(self.n_step, self.gamma).summed(flat)
+        sums = NStepSums(self.n_step, self.gamma).summed(flat)
+        return self._stacks(sums) if self.shared_frames else sums
 
 
 @dataclass(frozen=True)

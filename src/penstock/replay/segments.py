@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -254,26 +255,26 @@ class SegmentStore:
         segment = self._room(stream)
         if stream.previous is not None or self._aligned["episode"] or not stream.is_open.all():
             return None
-        writer = stream.writer
-        if writer is None or writer.segment is not segment:
-            stream.writer = writer = StepWriter(segment, self.spec, stream.lanes, alone)
-        writer.begin(stream)
-        return writer
+        if stream.writer is None:
+            stream.writer = StepWriter(stream, self.spec, alone, partial(self._await, stream))
+        stream.writer.begin(segment)
+        return stream.writer
 
-    def written(self, stream: StepStream) -> None:
-        """Note a step of all environments whose rows a `StepWriter` wrote. It is counted when somebody looks."""
+    def _await(self, stream: StepStream) -> None:
+        """Note that a `StepWriter` has steps of a stream, which are written and counted when somebody looks."""
         if self._uncounted is not stream:
             self._settle()
             self._uncounted = stream
-        stream.uncounted += 1
 
     def _settle(self) -> None:
-        """Count the steps that were written and not counted."""
+        """Write and count the steps that a `StepWriter` took."""
         stream = self._uncounted
-        if stream is not None:
+        if stream is not None and stream.writer is not None:
             self._uncounted = None
+            stream.writer.flush()
             steps, stream.uncounted = stream.uncounted, 0
-            self._count(stream, stream.every, steps, stream.going)
+            if steps:
+                self._count(stream, stream.every, steps, stream.going)
 
     def finish(self, stream: StepStream) -> None:
         """End the open episodes of a stream, and let its memory go when its steps have left."""

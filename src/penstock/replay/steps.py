@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from penstock.replay.segments import SegmentStore
 from penstock.replay.streams import Rows, StepStream, StepWriter
 
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
+VALUES = ("actions", "rewards", "terminations", "truncations")  # of a step
 MODES = ("NextStep", "SameStep", "Disabled")
 
 
@@ -157,26 +158,41 @@ class GymnasiumSteps:
         self._last: Rows = {}  # the observations of these
         self._given: object = None  # the last next observations
         self._mode: object = None  # autoreset mode as it was given, and what takes steps of this mode without ends
-        self._writer: tuple[StepWriter, SegmentStore, StepStream] | None = None
+        self._writer: StepWriter | None = None
+        self._flat = False  # whether observations and actions are arrays, and nothing else is recorded
         self._lock = source.owner.lock
         saves = source.owner.write is not None
         self._unsaved: deque[tuple[int, Episode]] = deque()
         self._open: list[_OpenEpisode] = [_OpenEpisode(source.spec) for _ in range(n if saves else 0)]
 
-    def add_inner(self, observations: Any, following: Any, values: Mapping[str, Any], mode: object) -> bool:
-        """Record a step inside of all episodes whose values are as in the step before. Return whether it is one."""
-        if self._writer is None or mode is not self._mode:
+    def add_inner(self, given: tuple[Any, ...], extras: Mapping[str, Any] | None, mode: object) -> bool:
+        """Record a step inside of all episodes whose values are as in the step before. Return whether it is one.
+
+        `given` has the values of `VALUES`, and the observations before and after the step.
+        """
+        writer = self._writer
+        if writer is None or mode is not self._mode:
             return False
-        flat = type(observations) is type(following) is np.ndarray
-        now = {"observations": observations} if flat else leaves("observations", observations)
-        after = {"observations": following} if flat else leaves("observations", following)
-        writer, store, stream = self._writer
-        with self._lock:
-            if not writer.write(now, after, values):
+        values = given if self._flat and not extras else self._ordered(writer, given, extras)
+        if values is None:
+            return False
+        with self._lock.plain:
+            if not writer.take(values):
                 return False
-            store.written(stream)
-        self._given = following
+        self._given = given[-1]
         return True
+
+    def _ordered(
+        self, writer: StepWriter, given: tuple[Any, ...], extras: Mapping[str, Any] | None
+    ) -> list[Any] | None:
+        """The values of a step as `StepWriter.take` has them, or None if it has other columns."""
+        *values, now, after = given
+        columns = columns_of(values, extras)
+        rows = [leaves("observations", each) for each in (now, after)]
+        if len(columns) != len(writer.inner) or any(len(each) != len(writer.boundary) for each in rows):
+            return None
+        inner = [columns.get(path) for path in writer.inner]
+        return inner + [each.get(path) for each in rows for path in writer.boundary]
 
     def add(self, observations: Any, following: Any, values: Mapping[str, Any], infos: Any, given_mode: object) -> None:
         """Record a step of all environments. `values` are the columns of the step, and of episodes."""
@@ -207,9 +223,9 @@ class GymnasiumSteps:
             self._await_reset(lanes, after, ended)
         elif not ends and self.source.owner.immediate:
             self._mode = given_mode
-            store, stream = self.source.store, self.source.stream
-            writer = store.writer(stream, self.alone)
-            self._writer = None if writer is None else (writer, store, stream)
+            self._writer = writer = self.source.store.writer(self.source.stream, self.alone)
+            if writer is not None:
+                self._flat = writer.boundary == ["observations"] and tuple(writer.inner) == VALUES
 
     def _await_reset(self, lanes: IntArray, after: Rows, ended: BoolArray) -> None:
         """Note which environments the next step resets, and their last observations."""
@@ -321,6 +337,14 @@ def leaves(path: str, value: Any) -> dict[str, Any]:
     else:
         return {path: value}
     return {name: leaf for key, inner in parts for name, leaf in leaves(f"{path}/{key}", inner).items()}
+
+
+def columns_of(values: Sequence[Any], extras: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the columns of a step, from the values of `VALUES` and further ones."""
+    columns = {
+        name: leaf for path, value in zip(VALUES, values, strict=True) for name, leaf in leaves(path, value).items()
+    }
+    return columns | dict(extras or {})
 
 
 def fitted(path: str, kind: Kind, value: Any, alone: bool) -> AnyArray:

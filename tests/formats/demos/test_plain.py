@@ -375,7 +375,7 @@ def test_others_are_not_claimed(tmp_path):
         assert not FORMAT.recognises(tmp_path / name)
     with pytest.raises(FormatError, match=r"observations and actions among \['obs', 'w'\]; name them.*names="):
         FORMAT.recognises(tmp_path / "weights.npz")
-    with pytest.raises(UnknownFormatError, match=r"got none of them; demos.*names="):
+    with pytest.raises(UnknownFormatError, match=r"no format recognises; demos.*names="):
         recognise(tmp_path / "weights.npz")
     datasets = [p.parent for p in MINARI.rglob("data") if p.is_dir()]
     assert len(datasets) > 5

@@ -76,7 +76,7 @@ def test_the_error_says_what_is_there_and_its_call_works(kind: str, tmp_path: Pa
 
 
 def test_an_empty_folder_and_one_without_arrays_are_said(tmp_path: Path) -> None:
-    with pytest.raises(UnknownFormatError, match="There: the folder is empty"):
+    with pytest.raises(UnknownFormatError, match="got an empty folder"):
         penstock.open(tmp_path)
     (tmp_path / "notes.docx").write_text("x")
     with pytest.raises(UnknownFormatError, match=r"There: 1 file: 1 \.docx"):

@@ -515,7 +515,8 @@ def recognise(location: str | os.PathLike[str], *, advise: bool = False) -> tupl
                 return entry, path
         except FormatError as error:
             failures[entry.name] = error
-    message = f"expected data of one of the formats {sorted(available())}, got none of them"
+    message = "expected a dataset, got what no format recognises"
+    formats = f"The formats are {', '.join(sorted(available()))}"
     if is_pointer(path):
         raise UnknownFormatError(f"expected data, got {POINTED}", path=path)
     if (name := format_elsewhere(path, available())) is not None:
@@ -525,8 +526,12 @@ def recognise(location: str | os.PathLike[str], *, advise: bool = False) -> tupl
     advice = (said for entry in available().values() if (said := entry.advice(path)) is not None) if advise else ()
     for name, error in failures.items():
         unread = f"{message}; {name} could not look at it: {error}"
-        raise UnknownFormatError(". ".join([unread, *advice]), path=path) from error
-    raise UnknownFormatError(". ".join([message, *advice]), path=path)
+        raise UnknownFormatError(". ".join([unread, *advice, formats]), path=path) from error
+    if path.is_dir() and not os.listdir(path):
+        raise UnknownFormatError(
+            "expected a dataset, got an empty folder; penstock.record(env, path) fills one", path=path
+        )
+    raise UnknownFormatError(". ".join([message, *advice, formats]), path=path)
 
 
 def _without_data(path: Path) -> str | None:

@@ -105,7 +105,7 @@ class EpisodeTable:
         return list(dict.fromkeys((*self._metadata, *self._stored, *self._measures, *self._marks)))
 
     def described(self) -> list[dict[str, Any]]:
-        """Return each column for a page: what it is, whether Python's `filter` has it, and whether it has numbers."""
+        """Return each column for a page: its meaning, whether Python's `filter` has it, and whether it has text."""
         return [self._about(name) for name in self.names()]
 
     def _about(self, name: str) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class EpisodeTable:
         return {"name": name, "about": known, "python": in_python, "text": is_text, "condition": _condition(name)}
 
     def shown(self) -> list[str]:
-        """Columns that a page shows unless it asks for others: what is known without reading much, marks last."""
+        """Columns that a page shows unless it asks for others: columns that are known or quick to read, marks last."""
         is_quick = RETURN in self._measures or self._data.total_steps <= QUICK
         returns = [RETURN] if RETURN in self.names() and is_quick else []
         measures = [name for name in self._measures if name != RETURN]

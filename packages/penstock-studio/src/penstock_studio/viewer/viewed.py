@@ -117,7 +117,7 @@ class ViewedDataset:
         }
 
     def overview(self) -> dict[str, Any]:
-        """What the dataset holds and what of it is not used: size, ends, entries left out, texts, frames to show."""
+        """Size, ends of episodes, entries that the reader left out, texts, and frames to show."""
         source = self._data.source
         account, place = source.account, source.location
         cameras = self.contents.cameras[:1]
@@ -192,7 +192,7 @@ class ViewedDataset:
         return marks.to_json()
 
     def agreement(self, stated: object) -> dict[str, Any]:
-        """Compare the marks with those of another person: plain data of a file of theirs."""
+        """Compare the marks with the file of another person, as plain data."""
         other = Curation.from_json(stated)
         other.require(self._data.source)
         with self._lock:
@@ -256,7 +256,7 @@ class ViewedDataset:
             return {"state": "done", "findings": self._findings(self._report)}
 
     def _findings(self, report: Report) -> list[dict[str, Any]]:
-        """Findings with their meanings; those of the account, which the page shows by itself, are `left_out`."""
+        """Findings with their meanings. Findings of the account, which the page also lists, are `left_out`."""
         left_out = {(entry.reason, entry.where) for entry in self._data.source.account.left_out}
         listed: list[dict[str, Any]] = []
         for finding in report.findings:

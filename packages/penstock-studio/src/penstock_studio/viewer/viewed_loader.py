@@ -124,7 +124,7 @@ class ViewedLoader:
         }
 
     def uses(self, episode: int, source: int | None = None) -> dict[str, Any]:
-        """Return the batches that had an episode, and those that will."""
+        """Return the batches that had an episode, and later ones that will."""
         found = self._loader.uses(episode, source)
         many = min(len(found), MOST_LINES)
         names = ("position", "epoch", "batch", "row", "rank", "given")
