@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import Any, NoReturn, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from penstock.core.text import counted
 from penstock.data.cached import CachedSource, picture_columns
 from penstock.data.curated import CuratedEpisodes
 from penstock.data.curation import Curation
+from penstock.data.dataset_picture import DatasetPicture
 from penstock.data.derived import DerivedSource
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.episode_function import EpisodeFunction
@@ -49,9 +50,6 @@ from penstock.plan.steps import Steps
 from penstock.plan.transform import EpisodeTransform, SampleTransform, require_transform
 from penstock.plan.where import TakeEpisodes, Where
 from penstock.plan.windows import RangeEntry, Windows
-
-if TYPE_CHECKING:
-    from penstock.data.dataset_picture import DatasetPicture
 
 
 class EpisodeDataset(OtherNames):
@@ -115,8 +113,6 @@ class EpisodeDataset(OtherNames):
             >>> data.show(penstock.check(data).findings)
             Picture of 2 episodes, 3 steps
         """
-        from penstock.data.dataset_picture import DatasetPicture  # built on this module
-
         return DatasetPicture(self, tuple(findings))
 
     @property

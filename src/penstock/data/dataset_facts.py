@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+import penstock  # it fetches `statistics`, which is built on the datasets that this module describes
 from penstock.core.arrays import AnyArray, ByteArray, FloatArray, IntArray
 from penstock.core.frames import pictures
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
-from penstock.core.spec import is_camera
-from penstock.data.dataset import EpisodeDataset
+from penstock.core.spec import Spec, is_camera
 from penstock.data.statistics import ColumnStatistics, elements, equal_bins
-from penstock.data.summarize import statistics
+from penstock.formats.base.source import Source
+from penstock.plan.episodes import Episodes
 
 STEPS = 1 << 16  # steps that are read, in whole episodes
 WIDEST = 256  # numbers of a row, above which a column has no figures
@@ -27,6 +29,32 @@ BINS = 32
 NARROW = 1e-9  # range of values, in shares of their size, below which edges cannot be short
 TEXTS = 512  # episodes whose texts are read
 WORDS = 12  # texts that are listed
+
+
+class ShownDataset(Protocol):
+    """The parts of an `EpisodeDataset` that are described here."""
+
+    source: Source
+    episodes: Episodes
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any) -> Any: ...
+
+    @property
+    def spec(self) -> Spec:
+        """Columns and spaces."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Metadata of the dataset."""
+        ...
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of all episodes."""
+        ...
 
 
 class Histogram(NamedTuple):
@@ -67,7 +95,7 @@ def _short_step(least: float) -> float:
     return next((power * each for each in (1, 2, 5) if power * each >= least), power * 10)
 
 
-def text_counts(data: EpisodeDataset) -> dict[str, list[tuple[str, int]]]:
+def text_counts(data: ShownDataset) -> dict[str, list[tuple[str, int]]]:
     """Return the most frequent texts at the first rows of episodes, by text column, with their numbers of episodes."""
     found: dict[str, list[tuple[str, int]]] = {}
     chosen = spread_episodes(len(data), TEXTS)
@@ -78,7 +106,7 @@ def text_counts(data: EpisodeDataset) -> dict[str, list[tuple[str, int]]]:
     return found
 
 
-def first_texts(data: EpisodeDataset, path: str, e: int) -> list[str]:
+def first_texts(data: ShownDataset, path: str, e: int) -> list[str]:
     """Return the first row of a text column in an episode; none if it has no rows."""
     begin, end = _rows(data, path, e)
     if begin == end:
@@ -87,14 +115,14 @@ def first_texts(data: EpisodeDataset, path: str, e: int) -> list[str]:
     return Ragged(rows.values, rows.offsets).strings()
 
 
-def end_pictures(data: EpisodeDataset, path: str, e: int) -> list[ByteArray]:
+def end_pictures(data: ShownDataset, path: str, e: int) -> list[ByteArray]:
     """Return the first and the last picture of a column in an episode, the newest of a stack; none without rows."""
     begin, end = _rows(data, path, e)
     rows = [data.source.read([path], _one(row))[path] for row in sorted({begin, end - 1})] if end > begin else []
     return [pictures(np.asarray(row)[0])[0, -1] for row in rows]
 
 
-def _rows(data: EpisodeDataset, path: str, e: int) -> tuple[int, int]:
+def _rows(data: ShownDataset, path: str, e: int) -> tuple[int, int]:
     return data.source.episode_rows(data.spec[path].align, int(data.episodes.index[e]))
 
 
@@ -108,7 +136,7 @@ def spread_episodes(episodes: int, most: int) -> list[int]:
     return np.unique(np.linspace(0, episodes - 1, min(most, episodes)).astype(np.int64)).tolist() if episodes else []
 
 
-def column_figures(data: EpisodeDataset) -> dict[str, Any]:
+def column_figures(data: ShownDataset) -> dict[str, Any]:
     """Return figures of the numbers in each column, without pictures, text and very wide columns.
 
     Of a large dataset, `STEPS` steps are read, or one episode if it is longer; `episodes` says how many.
@@ -123,7 +151,7 @@ def column_figures(data: EpisodeDataset) -> dict[str, Any]:
     ]
     if not len(sample) or not wanted:
         return {"episodes": len(sample), "columns": []}
-    figures = statistics(sample, wanted, progress=False)
+    figures = penstock.statistics(sample, wanted, progress=False)
     return {
         "episodes": len(sample),
         "columns": [entry for path, column in figures.items() for entry in _entries(path, column)],

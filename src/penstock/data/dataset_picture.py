@@ -15,9 +15,9 @@ from penstock.core.narrowing import is_mapping
 from penstock.core.spec import is_camera
 from penstock.core.svg import cells, color, drawing, label
 from penstock.core.text import counted
-from penstock.data.dataset import EpisodeDataset
 from penstock.data.dataset_facts import (
     Histogram,
+    ShownDataset,
     column_figures,
     end_pictures,
     histogram_of,
@@ -52,7 +52,7 @@ class DatasetPicture:
         (Picture of 2 episodes, 3 steps, True)
     """
 
-    data: EpisodeDataset
+    data: ShownDataset
     findings: Sequence[Finding] = ()
 
     def __repr__(self) -> str:
