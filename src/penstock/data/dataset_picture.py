@@ -152,7 +152,7 @@ def _boxes(found: Histogram, width: float, height: float) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    plain: Any = value.item() if isinstance(value, np.generic) else value
+    plain: object = value.item() if hasattr(value, "item") else value
     if isinstance(plain, float):
         return f"{plain:.5g}"
     if isinstance(plain, int) and not isinstance(plain, bool):
