@@ -45,7 +45,7 @@ from lengths_only import LengthsOnly
 import penstock
 from penstock.core.spec import Field
 from penstock.data.dataset import EpisodeDataset
-from penstock.formats.tables.survey import survey_of
+from penstock.formats.tables.source import survey_of
 from penstock.plan import Plan
 from penstock.plan.packing.index import PackIndex
 from penstock.plan.packing.rule import Rule

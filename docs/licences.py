@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = {file.parent.name: file for file in sorted(ROOT.glob("packages/*/pyproject.toml"))}
 PAGE = ROOT / "docs" / "licences.md"
 BEGIN, END = "<!-- {} -->", "<!-- end -->"
+CONTAINED = {"uPlot": "penstock-studio"}  # code of others that a distribution has in it
 ROW = re.compile(r"^\* `(?P<name>[^`]+)`: (?P<licence>[^;\n]+)(?:; (?P<used>.+))?$", re.MULTILINE)
 CLASSIFIED = {
     "BSD License": "BSD",
@@ -47,6 +48,7 @@ def requirements() -> dict[str, dict[str, set[str]]]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     extras = project["project"]["optional-dependencies"]
     tables: dict[str, dict[str, set[str]]] = {"core": _closure(project["project"]["dependencies"]), "extras": {}}
+    tables["contained"] = {name: {f"`{package}`"} for name, package in CONTAINED.items()}
     tables["development"] = {}
     for extra, wanted in extras.items():
         for text in wanted:

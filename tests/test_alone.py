@@ -21,7 +21,6 @@ EXTRAS: dict[str, dict[str, str]] = {
         "penstock.jobs.operations.record": GYMNASIUM,
         "penstock.loading.grain": "grain",
         "penstock.loading.jax": "jax",
-        "penstock.loading.staging": "torch",
         "penstock.loading.torch": "torch",
         "penstock.loading.torch_tensors": "torch",
         "penstock.loading.torch_view": "torch",

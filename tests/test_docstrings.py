@@ -1,8 +1,8 @@
 """Public docstrings have sections: arguments, results, errors, and an example that runs.
 
 Public names are those that `penstock` exports and those that the reference pages show. A page that names a module shows
-its exported names, or else every name that the module defines. Any other class or function has a docstring of one
-paragraph or none.
+its exported names, or else every name that the module defines, or with `members: false` its own text alone. Any other
+class or function has a docstring of one paragraph or none.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs" / "reference").glob("*.md")), *sorted(ROOT.glob("packages/*/docs/*.md"))]
+SHOWN = re.compile(r"^::: (\S+)$(?!\n    options:\n      members: false$)", re.MULTILINE)
 ENTRY = re.compile(r"    (\w+): \S")
 NOTHING = {"None", "Self", "NoReturn"}
 BUGS = {"AssertionError", "NotImplementedError", "StopIteration"}  # errors that no caller handles
@@ -64,7 +65,7 @@ def by_name(subjects: list[Any]) -> dict[str, Any]:
 def public() -> dict[str, Any]:
     """Every class and function that `penstock` exports or a reference page shows, by its full name."""
     pages = "\n".join(page.read_text("utf-8") for page in PAGES)
-    targets = ["penstock", *re.findall(r"^::: (\S+)$", pages, re.MULTILINE)]
+    targets = ["penstock", *SHOWN.findall(pages)]
     return by_name([each for target in targets for each in shown(named(target))])
 
 

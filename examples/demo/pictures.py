@@ -15,9 +15,8 @@ from rich.text import Text
 import penstock
 from examples.demo.encoder import Learned, Lessons, Probe, interrupted, probe
 from examples.demo.shards import ImageTask, looked_at, record
-from penstock.cli.fitted import Fitted
 from penstock.cli.info import bytes_at
-from penstock.cli.show import size, sparkline
+from penstock.cli.show import Fitted, size, sparkline
 from penstock.core.spaces import Discrete
 
 

@@ -11,9 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.demo.road import Result
-from penstock.cli.fitted import Fitted
 from penstock.cli.info import bytes_at
-from penstock.cli.show import size, sparkline
+from penstock.cli.show import Fitted, size, sparkline
 
 PLAYERS = ("random", "clone", "expert")
 

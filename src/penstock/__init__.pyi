@@ -16,12 +16,12 @@ from .core.spec import Field as Field
 from .core.spec import Spec as Spec
 from .data.dataset import EpisodeDataset as EpisodeDataset
 from .data.from_arrays import from_arrays as from_arrays
+from .data.from_arrays import from_records as from_records
 from .data.iter_dataset import IterDataset as IterDataset
 from .data.map_dataset import MapDataset as MapDataset
 from .data.mix import mix as mix
 from .data.normalize import normalize as normalize
 from .data.open import open as open
-from .data.records import from_records as from_records
 from .data.summarize import statistics as statistics
 from .doctor.check import check as check
 from .doctor.repair import repair as repair

@@ -11,10 +11,10 @@ from penstock.data.returns import (
     n_step_returns,
     progress,
     returns_to_go,
+    role_mask,
     steps_to_end,
     timesteps,
 )
-from penstock.data.role_mask import role_mask
 from penstock.data.statistics import ColumnStatistics, Statistics
 
 __all__ = [

@@ -11,17 +11,15 @@ from penstock.data.normalize import Normalize
 from penstock.data.texts import FillInTheMiddle, RandomPrefix, SpanCorruption
 from penstock.plan.batched import Batches
 from penstock.plan.delta_timestamps import DeltaTimestamps
-from penstock.plan.epoch_length import EpochLength
 from penstock.plan.goals import Goals
 from penstock.plan.pack import Pack
-from penstock.plan.pairs import Pairs
-from penstock.plan.repeat import Repeat
+from penstock.plan.repeat import EpochLength, Repeat
 from penstock.plan.row_numbers import RowNumbers
 from penstock.plan.sequences import Sequences
 from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
 from penstock.plan.split import Split
-from penstock.plan.steps import Steps
+from penstock.plan.steps import Pairs, Steps
 from penstock.plan.weighted import Weighted
 from penstock.plan.where import Where
 from penstock.plan.windows import Windows

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 import penstock
-from penstock.cli.fitted import Fitted
+from penstock.cli.show import Fitted
 from penstock.formats.base.format import available
 from tests.cli.conftest import Call
 

@@ -15,8 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import penstock
-from penstock.cli.failure import described
-from penstock.cli.main import COMMANDS, ELSEWHERE, all_commands, app
+from penstock.cli.main import COMMANDS, ELSEWHERE, all_commands, app, described
 from penstock.errors import DataError, FormatError, UnknownFormatError
 from tests.cli.conftest import Call
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.envs import named
+from penstock.envs import recovery
 from penstock.errors import DataError
 from penstock.recording.rollout_spec import RolloutSpec
 from tests.cli.conftest import Call
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused(
 
 
 def test_benchmarks_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named, "modules", tuple)
+    monkeypatch.setattr(recovery, "modules", tuple)
     with pytest.raises(DataError, match="pip install penstock-imitation brings benchmarks"):
         RolloutSpec("toy/reach").make()
 

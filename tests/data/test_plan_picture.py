@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.data.plan_drawing import BatchGrid, batches_drawing, layout_drawing, mixing_drawing, shares_drawing
+from penstock.data.plan_figures import BatchGrid, batches_drawing, layout_drawing, mixing_drawing, shares_drawing
 from penstock.errors import PlanError
 
 LENGTHS = [3, 0, 7, 5, 0, 4, 9, 6]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.doctor import duplicates, examine
+from penstock.doctor import examine, measures
 from penstock.doctor.examine import Examination
 from penstock.files import arrays
 
@@ -43,7 +43,7 @@ def test_a_quick_check_reads_runs_of_episodes_from_the_first_to_the_last(
 @pytest.mark.parametrize("partition", [1, 7, 50, 1 << 20])
 def test_digests_are_compared_in_partitions(partition: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in scratch files, and where all digests begin alike."""
-    monkeypatch.setattr(duplicates, "PARTITION", partition)
+    monkeypatch.setattr(measures, "PARTITION", partition)
     monkeypatch.setattr(arrays, "SPILLED", 0)
     rng = np.random.default_rng(partition)
     for alike in (False, True):
@@ -53,7 +53,7 @@ def test_digests_are_compared_in_partitions(partition: int, monkeypatch: pytest.
         rows = digests[rng.integers(0, 40, 300)]
         known: dict[bytes, int] = {}
         expected = [known.setdefault(row.tobytes(), i) for i, row in enumerate(rows)]
-        assert duplicates.first_of_equals(rows).tolist() == expected
+        assert measures.first_of_equals(rows).tolist() == expected
 
 
 def test_digests_without_room_for_a_file_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

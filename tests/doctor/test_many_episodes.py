@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.doctor import duplicates, examine
+from penstock.doctor import examine, measures
 from penstock.doctor.block import Hits
-from penstock.doctor.duplicates import NEIGHBOURS, FeatureScale, near_duplicates
+from penstock.doctor.measures import NEIGHBOURS, FeatureScale, near_duplicates
 from penstock.files import arrays
 
 
@@ -34,7 +34,7 @@ def test_near_duplicates_equal_their_definition_for_blocks_of_any_size(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(seed)
-    monkeypatch.setattr(duplicates, "BLOCK_VALUES", int(rng.integers(1, 200)))
+    monkeypatch.setattr(measures, "BLOCK_VALUES", int(rng.integers(1, 200)))
     monkeypatch.setattr(arrays, "SPILLED", 0 if seed % 2 else 1 << 30)
     count, width = int(rng.integers(3, 90)), int(rng.integers(1, 6))
     features = rng.normal(size=(count, width))
@@ -90,7 +90,7 @@ def test_spilled_measures_equal_those_in_memory(monkeypatch: pytest.MonkeyPatch)
     data = penstock.from_arrays(columns, lengths=lengths)
     expected = penstock.check(data, deep=True)
     monkeypatch.setattr(arrays, "SPILLED", 0)
-    monkeypatch.setattr(duplicates, "BLOCK_VALUES", 7)
+    monkeypatch.setattr(measures, "BLOCK_VALUES", 7)
     spilled = penstock.check(data, deep=True)
     assert spilled.findings == expected.findings
     assert spilled.digests.tobytes() == expected.digests.tobytes()

@@ -25,8 +25,7 @@ from penstock.files import (
     move,
     open_locked,
     read_checked,
-    rename,
-    scratch,
+    replace,
     scratch_folder,
     sweep,
     write_atomic,
@@ -44,7 +43,7 @@ def names(folder: Path) -> list[str]:
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to rename: with the kernel's help, and without."""
     if request.param == "rename":
-        monkeypatch.setattr(rename, "_renameat2", lambda *_: False)
+        monkeypatch.setattr(replace, "_renameat2", lambda *_: False)
     return str(request.param)
 
 
@@ -146,7 +145,7 @@ def test_a_second_rename_that_fails_brings_the_old_folder_back(tmp_path: Path, m
     place = tmp_path / "data"
     place.mkdir()
     (place / "old").touch()
-    monkeypatch.setattr(rename, "_renameat2", lambda *_: False)
+    monkeypatch.setattr(replace, "_renameat2", lambda *_: False)
     with pytest.raises(FileNotFoundError), atomic_path(place, overwrite=True):
         pass  # nothing is made
     assert names(place) == ["old"]
@@ -197,7 +196,7 @@ def test_what_is_being_written_is_not_swept(tmp_path: Path) -> None:
 
 
 def test_a_name_swept_before_it_was_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, times = scratch.try_lock, list[int]()
+    real, times = replace.try_lock, list[int]()
 
     def swept_first(fd: int, **options: Any) -> bool:
         if not times:
@@ -206,7 +205,7 @@ def test_a_name_swept_before_it_was_locked_is_made_again(tmp_path: Path, monkeyp
                 path.unlink()
         return real(fd, **options)
 
-    monkeypatch.setattr(scratch, "try_lock", swept_first)
+    monkeypatch.setattr(replace, "try_lock", swept_first)
     write_atomic(tmp_path / "a", b"1")
     assert (tmp_path / "a").read_bytes() == b"1"
     assert times

@@ -11,10 +11,10 @@ import pytest
 SCRIPT = """
 import os, signal, shutil, sys, tempfile
 from pathlib import Path
-from penstock.files import atomic_file, atomic_path, rename, scratch, sweep, write_checked, read_checked, AppendLog
+from penstock.files import atomic_file, atomic_path, replace as files, sweep, write_checked, read_checked, AppendLog
 
 exchanges, kind = sys.argv[1] == "exchange", sys.argv[2]
-real = rename._renameat2
+real = files._renameat2
 patched = dict(open=os.open, mkdir=os.mkdir, replace=os.replace, rename=os.rename, unlink=os.unlink, fsync=os.fsync,
                rmdir=os.rmdir, pwrite=os.pwrite, close=os.close, ftruncate=os.ftruncate)
 
@@ -32,7 +32,7 @@ def killed_at(point):
         return call
     for name, function in patched.items():
         setattr(os, name, wrapped(function))
-    rename._renameat2 = wrapped(real if exchanges else lambda *_: False)
+    files._renameat2 = wrapped(real if exchanges else lambda *_: False)
 
 def fill(folder, text):
     folder.mkdir()

@@ -27,7 +27,7 @@ from penstock.errors import FormatError
 from penstock.files.listing import FilePaths
 from penstock.formats.base import file_facts
 from penstock.formats.base.source import Source
-from penstock.formats.tables import survey
+from penstock.formats.tables import source as survey
 from penstock.formats.webdataset import content as shard_content
 from penstock.formats.webdataset import source as shards
 

@@ -15,7 +15,7 @@ import penstock
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Field
-from penstock.data.records import from_records
+from penstock.data.from_arrays import from_records
 from penstock.errors import DataError, ExpiredRowError, SpecError
 from penstock.formats.records import RecordSource
 from penstock.testing.compare import random_selection

@@ -160,7 +160,7 @@ def test_shards_of_parts_are_equal_byte_for_byte_where_they_are_cut_alike(
 
 
 JOINING = {
-    "columns": ("penstock.formats.columns.joining", "move"),
+    "columns": ("penstock.formats.columns.table", "move"),
     "webdataset": ("penstock.formats.webdataset.writer", "move"),
     "zarr": ("penstock.containers.zarr.writing", "move"),
     "minari": ("penstock.formats.minari.hdf5_writer", "_copy_group"),

@@ -22,7 +22,7 @@ import penstock
 from penstock.conversion.difference import difference
 from penstock.errors import DataError, FormatError, StateError, WorkerError
 from penstock.formats.columns import table as tables
-from penstock.formats.columns.joining import publish_segment
+from penstock.formats.columns.table import publish_segment
 from penstock.formats.columns.writer import ColumnsWriter, create_store
 from penstock.jobs.coordinator import finish_work, missing_jobs, run_share, run_work
 from penstock.jobs.operations.record import record_arguments

@@ -18,9 +18,8 @@ from penstock.data import MapDataset, from_arrays
 from penstock.errors import PlanError
 from penstock.loading import explain as explain_module
 from penstock.loading.engine import LoaderStats
-from penstock.loading.explain import Explanation, Stage, explain
-from penstock.loading.printed import printed
-from penstock.loading.roofline import Roofline, measure_roofline
+from penstock.loading.explain import Explanation, Roofline, Stage, explain, measure_roofline
+from penstock.loading.why import printed
 
 
 def dataset(n: int = 20_000) -> MapDataset:

@@ -12,9 +12,8 @@ from penstock.core.ragged import Ragged
 from penstock.data import from_arrays
 from penstock.data.map_dataset import planned_samples
 from penstock.errors import StateError
-from penstock.loading.staging import Staging
 from penstock.loading.ticket import Batch, Ticket
-from penstock.loading.torch import Tensors, to_torch
+from penstock.loading.torch import Staging, Tensors, to_torch
 
 N = 1000
 

@@ -22,7 +22,7 @@ from penstock.cli.main import app
 from penstock.errors import DataError
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.jobs import WorkPlan
-from penstock.locations import fetch_progress
+from penstock.locations import fetching
 from penstock.locations.location import Location
 from penstock.locations.mirror import MIRRORS
 from tests.locations.server import Site, serving
@@ -60,7 +60,7 @@ def test_credentials_are_in_no_text_and_no_file(
     monkeypatch.setattr(
         rich.console.Console, "__init__", lambda console, **_: start(console, file=shown, force_terminal=True)
     )
-    monkeypatch.setattr(fetch_progress, "SHOWN", 1)
+    monkeypatch.setattr(fetching, "SHOWN", 1)
     url, told = secret(site, "run"), []
     with penstock.open(url, storage_options=OPTIONS) as data:
         loader = data.windows(2).shuffle(seed=1).loader(batch_size=4, threads=1)

@@ -32,7 +32,7 @@ from penstock.errors import ChangedObjectError, FormatError, RemoteError, Unsafe
 from penstock.files.mapping import map_file, read_mapped
 from penstock.files.remote import file_state, filled, open_file, range_of, read_bytes, remote_file, whole_file
 from penstock.files.sparse import room_of
-from penstock.locations import fetch_progress
+from penstock.locations import fetching
 from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import GAPS, REQUEST, blocks_of, requests_of
 from penstock.locations.mirror import MIRRORS, mirror
@@ -97,7 +97,7 @@ def test_a_large_fetch_shows_its_progress_on_a_terminal(site: Site, monkeypatch:
     shown = io.StringIO()
     terminal = functools.partial(rich.console.Console, file=shown, force_terminal=True, width=200)
     monkeypatch.setattr(rich.console, "Console", lambda stderr: terminal())
-    monkeypatch.setattr(fetch_progress, "SHOWN", 3 * BLOCK)
+    monkeypatch.setattr(fetching, "SHOWN", 3 * BLOCK)
     path = mirror(f"{site.url}/set/a.bin")
     with filled([range_of(remote_file(path), 0, 2 * BLOCK)]):
         assert shown.getvalue() == ""

@@ -19,7 +19,7 @@ import penstock
 from penstock.containers.tar import END, member
 from penstock.core.boundary import parsing
 from penstock.errors import ArgumentError, DataError, FormatError, RemoteError, RemoteWarning
-from penstock.files.checked import read_checked, write_checked
+from penstock.files.arrays import read_checked, write_checked
 from penstock.files.mapping import map_file, read_mapped
 from penstock.files.remote import begin_fetch, range_of, read_bytes, remote_errors_kept, remote_file
 from penstock.formats.webdataset.streaming import ShardStream

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.files import checked, shared
+from penstock.files import arrays, user_cache
 from penstock.files.mapping import mapping_of
 from penstock.kernels import locate
 from penstock.plan import episodes, weighted
@@ -37,7 +37,7 @@ def data() -> penstock.EpisodeDataset:
 def sharing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Tables of any size are shared and mapped."""
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(checked, "MAPPED", 0)
+    monkeypatch.setattr(arrays, "MAPPED", 0)
     for module in (locate, episodes, weighted):
         monkeypatch.setattr(module, "SHARED_BYTES", 0)
     return tmp_path / "cache" / "plan-tables"
@@ -64,7 +64,7 @@ def test_a_plan_with_shared_tables_is_equal(
 ) -> None:
     expected = drawn(PLANS[name](data))
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(checked, "MAPPED", 0)
+    monkeypatch.setattr(arrays, "MAPPED", 0)
     for module in (locate, episodes, weighted):
         monkeypatch.setattr(module, "SHARED_BYTES", 0)
     assert drawn(PLANS[name](data)) == expected
@@ -90,7 +90,7 @@ def test_one_of_many_makes_a_table(sharing: Path) -> None:
 
     def ask(number: int) -> None:
         begin.wait(60)
-        results[number] = shared.shared_arrays("a table", lambda: made.append(number) or {"x": np.arange(5)})["x"]
+        results[number] = user_cache.shared_arrays("a table", lambda: made.append(number) or {"x": np.arange(5)})["x"]
 
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
     for thread in threads:
@@ -106,13 +106,13 @@ def test_a_table_whose_maker_fails_is_made_by_the_next(sharing: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shared.shared_arrays("a table", killed)
-    assert shared.shared_arrays("a table", lambda: {"x": np.arange(2)})["x"].tolist() == [0, 1]
+        user_cache.shared_arrays("a table", killed)
+    assert user_cache.shared_arrays("a table", lambda: {"x": np.arange(2)})["x"].tolist() == [0, 1]
 
 
 KILLED = """
 import sys, numpy as np
-from penstock.files.shared import shared_arrays
+from penstock.files.user_cache import shared_arrays
 
 def make():
     print("making", flush=True)
@@ -128,7 +128,7 @@ def test_a_process_that_is_killed_while_it_makes_a_table_leaves_no_lock(sharing:
         assert maker.stdout is not None
         assert maker.stdout.readline() == b"making\n"
         maker.kill()
-    assert shared.shared_arrays("a table", lambda: {"x": np.arange(2)})["x"].tolist() == [0, 1]
+    assert user_cache.shared_arrays("a table", lambda: {"x": np.arange(2)})["x"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("what", ["full", "read-only", "damaged", "cut"])
@@ -141,7 +141,7 @@ def test_a_table_that_cannot_be_kept_is_made_in_memory(
         def full(*args: Any, **options: Any) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(shared, "write_arrays", full)
+        monkeypatch.setattr(user_cache, "write_arrays", full)
         for file in sharing.glob("*.penstock-table"):
             file.unlink()
     elif what == "read-only":

@@ -538,3 +538,16 @@ def test_not_a_number_and_minus_zero_are_observations_like_others() -> None:
     replay.add(np.float64(-4.0), 0, np.float64(0.0), 0.0, False, False)
     replay.add(np.float64(-0.0), 0, np.float64(1.0), 0.0, False, False)
     assert replay.refresh().episodes == 3
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i8", "f4"])
+def test_flags_may_be_numbers(dtype: str) -> None:
+    replay, flags = penstock.Replay(None, 100), np.zeros((2, 30, 2), dtype)
+    flags[0, 9::10, 0] = flags[1, 14::15, 1] = 2
+    for t in range(30):
+        now, after = np.full((2, 3), t, np.float32), np.full((2, 3), t + 1, np.float32)
+        replay.add(now, np.zeros(2), after, np.ones(2), flags[0, t], flags[1, t], autoreset="Disabled")
+    assert replay.refresh().episodes == 5
+    samples = take(replay, range(60))
+    assert samples["terminations"].reshape(30, 2).tolist() == flags[0].tolist()
+    assert samples["truncations"].reshape(30, 2).tolist() == flags[1].tolist()

@@ -9,8 +9,7 @@ from typing import Any
 from rich.table import Column, Table
 from rich.text import Text
 
-from penstock.cli.fitted import Fitted
-from penstock.cli.show import size
+from penstock.cli.show import Fitted, size
 from penstock.core.damage import collected_damage
 from penstock.data.located import DatasetFiles, datasets_in
 from penstock.errors import PenstockError

@@ -12,10 +12,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.fitted import Fitted
 from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import Storage, stores
-from penstock.cli.show import Json, print_json
+from penstock.cli.show import Fitted, Json, print_json
 from penstock.conversion.certificate import Certificate
 from penstock.conversion.verify import verify
 from penstock.core.text import counted

@@ -11,10 +11,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from penstock.cli.fitted import Fitted
 from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
 from penstock.cli.options import IN_HELP, From, Opening, Storage, chosen_dataset, pairs
-from penstock.cli.show import Json, print_json
+from penstock.cli.show import Fitted, Json, print_json
 from penstock.data.chosen import ChosenDataset
 from penstock.data.located import locate
 from penstock.doctor.check import check as checked

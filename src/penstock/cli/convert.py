@@ -15,7 +15,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.fitted import Fitted
 from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
 from penstock.cli.options import (
     Episodes,
@@ -30,7 +29,7 @@ from penstock.cli.options import (
     pairs,
     storage_options,
 )
-from penstock.cli.show import Json, print_json, size
+from penstock.cli.show import Fitted, Json, print_json, size
 from penstock.conversion.convert import ConversionReport
 from penstock.conversion.convert import convert as convert_data
 from penstock.core.text import counted

@@ -9,9 +9,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.fitted import Fitted
 from penstock.cli.options import IN_HELP, Storage, stores
-from penstock.cli.show import Json, print_json
+from penstock.cli.show import Fitted, Json, print_json
 from penstock.conversion.difference import Difference, difference
 from penstock.data.open import open
 

@@ -7,8 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.fitted import Fitted
-from penstock.cli.show import Json, print_json
+from penstock.cli.show import Fitted, Json, print_json
 from penstock.formats.base.format import Format, available
 
 

@@ -16,10 +16,8 @@ from rich.text import Text
 
 from penstock.cli.catalogue import catalogue
 from penstock.cli.catalogue import render as render_catalogue
-from penstock.cli.fitted import Fitted
 from penstock.cli.options import From, In, Opening, Storage, opened, pairs
-from penstock.cli.show import Json, histogram_bars, plain, print_json, size, spread
-from penstock.cli.sketched import sketch_table
+from penstock.cli.show import Fitted, Json, histogram_bars, plain, print_json, size, sketch_table, spread
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.damage import collected_damage
 from penstock.core.text import counted

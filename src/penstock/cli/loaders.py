@@ -62,7 +62,6 @@ def find_plan(place: str, batch_size: int | None = None) -> Loader[Any]:
 
 
 def _named(place: str) -> Any:
-    """The object at a place."""
     where, colon, name = place.rpartition(":")
     if not (colon and where and name):
         raise PlanError(f"expected a loader as file.py:name or package.module:name, got {place!r}")

@@ -135,7 +135,6 @@ def record(
 
 
 def _record(worker: RolloutWorker, numbers: range, into: Mapping[str, Any], *, quiet: bool) -> Rollout:
-    """Record episodes in this process."""
     with _progress(quiet=quiet) as progress:
         bar = progress.add_task(worker.spec.env, total=len(numbers))
 

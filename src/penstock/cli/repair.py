@@ -13,9 +13,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.check import render as render_findings
-from penstock.cli.fitted import Fitted
 from penstock.cli.options import From, Opening, pairs
-from penstock.cli.show import Json, print_json
+from penstock.cli.show import Fitted, Json, print_json
 from penstock.doctor.repair import RepairReport, repair_log, undo_repair
 from penstock.doctor.repair import repair as mended
 from penstock.replay import journal as replay_journal

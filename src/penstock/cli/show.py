@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import typer
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Column, Table
+from rich.text import Text
 
 from penstock.core.narrowing import is_array, is_mapping, is_scalar
 from penstock.data.statistics import equal_bins
+from penstock.formats.mapping.sketch import Sketch
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -66,3 +74,94 @@ def spread(values: npt.ArrayLike) -> dict[str, float] | None:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         return {"min": float(numbers.min()), "mean": float(numbers.mean()), "max": float(numbers.max())}
+
+
+ARRAYS = 24  # rows of a table of arrays
+
+
+def sketch_table(sketch: Sketch) -> RenderableType:
+    """Return the files and arrays at a path as a table."""
+    files = Table("files", "number", box=None, header_style="bold", pad_edge=False)
+    for kind, number in sketch.kinds.items():
+        files.add_row(kind, f"{number:,}")
+    parts: list[RenderableType] = [Fitted(files)]
+    for look in sketch.looks:
+        arrays = Table(
+            Column(look.name, overflow="fold"), "type and shape", box=None, header_style="bold", pad_edge=False
+        )
+        rows = look.rows()
+        for name, shown in rows[:ARRAYS]:
+            arrays.add_row(Text(name, style="cyan"), shown)
+        if len(rows) > ARRAYS:
+            arrays.add_row(f"and {len(rows) - ARRAYS:,} more", "")
+        if look.error is not None:
+            arrays.add_row(Text("cannot be read", style="yellow"), look.error)
+        parts += [Text(), Fitted(arrays)]
+    return Panel(Group(*parts), title=Text(str(sketch.path)), title_align="left", border_style="cyan", expand=False)
+
+
+FOLDED = 20  # columns of the terminal that a table column with overflow="fold" needs at least
+INDENT = 2
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A table for terminals of any width.
+
+    On a wide terminal, this is the table. On a terminal that would cut words off, each row becomes a block: the first
+    cell is its heading, and the other cells are `header: value` in the lines below. No text is lost.
+    """
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield self._shown(console, options)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self._shown(console, options))
+
+    def _shown(self, console: Console, options: ConsoleOptions) -> RenderableType:
+        """The table if the longest words of all columns fit side by side, and otherwise the blocks."""
+        gap = 3 if self.table.box else 2
+        needed = 1
+        for column in self.table.columns:
+            widths = _widths(column, console, options)
+            if widths.minimum == widths.maximum:
+                column.no_wrap = True  # a table shrinks its widest columns first, also columns of one word
+            needed += widths.minimum + gap
+        return self.table if needed <= options.max_width else Group(*self._blocks())
+
+    def _blocks(self) -> Iterator[RenderableType]:
+        if self.table.title:
+            yield _text(self.table.title, "bold")
+        columns = [list(column.cells) for column in self.table.columns]
+        for row in zip(*columns, strict=True):
+            yield _text(row[0], "bold")
+            named = zip(self.table.columns[1:], row[1:], strict=True)
+            fields = [_field(column.header, cell) for column, cell in named if _text(cell).plain]
+            if fields:
+                yield Padding(Text(", ").join(fields), (0, 0, 0, INDENT))
+        if self.table.caption:
+            yield _text(self.table.caption)
+
+
+def _widths(column: Column, console: Console, options: ConsoleOptions) -> Measurement:
+    """Width of the longest word and of the longest line of a column, in a terminal without an end."""
+    endless = options.update(max_width=1 << 20)
+    cells = [Measurement.get(console, endless, cell) for cell in (column.header, *column.cells)]
+    widest, word = max(cell.maximum for cell in cells), max(cell.minimum for cell in cells)
+    if column.overflow == "fold":
+        return Measurement(min(word, FOLDED), widest)
+    return Measurement(widest if column.no_wrap else word, widest)
+
+
+def _field(header: RenderableType, cell: RenderableType) -> Text:
+    name = _text(header, "dim")
+    return Text.assemble(name, ": ", _text(cell)) if name.plain else _text(cell)
+
+
+def _text(cell: RenderableType, style: str = "") -> Text:
+    """A cell as text. Cells of our tables are text or have markup."""
+    text = cell.copy() if isinstance(cell, Text) else Text.from_markup(str(cell))
+    text.stylize_before(style)
+    return text

@@ -1,11 +1,8 @@
 """ArrayRecord files: records in chunks of a Riegeli file, with a postscript in the last block.
 
-A Riegeli file has chunks one after another. Every 64 KiB a block header of 24 bytes interrupts them. A chunk has a
-header of 40 bytes (hashes of header and data, sizes, type, number of records), and its data: the kind of compression,
-the compressed sizes of all records, and the compressed values. Hashes are HighwayHash. The last block of an ArrayRecord
-file has a postscript, which says where the records end. Chunks are found by their headers, so no other index is read.
+Every 64 KiB a block header of 24 bytes interrupts the chunks. A chunk has a header of 40 bytes and its data: the kind
+of compression, the compressed sizes of all records, and the compressed values. Hashes are HighwayHash.
 
-The mapped file belongs to the caller. A chunk is decoded into new memory.
 Format: `riegeli/records/records_file_format.md` of github.com/google/riegeli, and `layout.proto` of ArrayRecord.
 """
 
@@ -64,7 +61,6 @@ def read_span(data: ByteArray, position: int, size: int) -> tuple[ByteArray, int
 
 
 def chunk_at(data: ByteArray, position: int) -> RiegeliChunk:
-    """Return the header of the chunk at a position."""
     raw, after = read_span(data, position, HEADER)
     words = raw.view("<u8").tolist() if raw.ctypes.data % 8 == 0 else raw.copy().view("<u8").tolist()
     stored, size, digest, kind, decoded = words
@@ -79,7 +75,6 @@ def chunk_at(data: ByteArray, position: int) -> RiegeliChunk:
 
 
 def decode_chunk(data: ByteArray, chunk: RiegeliChunk, *, verify: bool = True) -> tuple[ByteArray, IntArray]:
-    """Return the records of a chunk."""
     check_mapped(data)
     where = f"byte {chunk.position}"
     raw, _ = read_span(data, chunk.position, HEADER + chunk.size)

@@ -28,12 +28,7 @@ class GzipError(FormatError):
 
 
 def gunzip(data: bytes, limit: int) -> bytes:
-    """The unpacked bytes of all members of `data`, checksums and lengths compared. Bytes after the last member that are
-    no member are passed over, as gzip itself does.
-
-    Cost: one member, the common case, is one call of the quickest installed library, which lets other threads run;
-    several are read by zlib.
-    """
+    """The unpacked bytes of all members of `data`, checksums compared. Other bytes are passed over, as in gzip."""
     if single(data) and (unpacked := one_member(data, limit)) is not None:
         return unpacked
     return _by_members(data, limit)[0]
@@ -45,9 +40,7 @@ def bytes_behind(data: bytes, limit: int) -> int:
 
 
 def one_member(data: bytes, limit: int) -> bytes | None:
-    """As `gunzip` of data that are `single`. None where something is wrong with it: `gunzip` says what, in the words of
-    one library.
-    """
+    """As `gunzip` of data that are `single`; None where something is wrong with it, which `gunzip` says."""
     module = inflating()
     try:
         if GAIN * len(data) <= LOOSE * limit:
@@ -80,11 +73,7 @@ def begins(data: bytes, n: int) -> bytes:
 
 
 def gunzip_start(data: bytes, n: int) -> bytes | None:
-    """The first `n` unpacked bytes, at least one, of the first member of `data`. Nothing behind them is unpacked, so no
-    checksum is compared. None where the member has fewer, or is damaged before: `gunzip` says what is wrong.
-
-    Cost: one call of the quickest installed library, which lets other threads run.
-    """
+    """The first `n` unpacked bytes of the first member, without its checksum; None if it has fewer, or is damaged."""
     module = inflating()
     try:
         start: bytes = module.decompressobj(31).decompress(data, n)

@@ -1,21 +1,11 @@
 """Encoded images: shape and dtype from the header, decoded within bounds into memory of the caller, and encoded.
 
 The header is read first: an image of another shape, or of more pixels than the limit, is refused before any pixel is
-decoded, so a header that lies costs nothing. Images become arrays in this way:
+decoded. Colours of 16 bits are kept by `decode_into`; `decode` takes their upper 8 bits.
 
-* grey `[h, w]` or `[h, w, 1]`, grey with alpha `[h, w, 2]`, RGB `[h, w, 3]`, RGBA `[h, w, 4]`; 8 bits as uint8, and
-  grey of 16 bits as uint16;
-* grey of floats (TIFF), as depth maps in metres are, becomes float32; grey of 32-bit integers is refused;
-* palettes become RGB, or RGBA if they have transparency; black and white becomes grey, 0 and 255; CMYK becomes RGB;
-* `decode_into` reads colours of 16 bits into uint16; `decode` takes their upper 8 bits.
-
-Pillow (the extra `images`) decodes any of them, and says what is wrong with a damaged one. The usual ones have a
-shorter way with the same result: PNG images without a palette are decoded by imagecodecs, where it is installed (the
-extra `png`), JPEG images in colour or grey by simplejpeg (the extra `jpeg`). Both decode into the rows of the caller.
-An image with which they have the least trouble goes to Pillow.
-
-Threads: all three release the GIL while they decompress, and not while they read the header; Pillow needs 10 to 20 µs
-for that.
+Pillow decodes any image, and says what is wrong with a damaged one. Where they are installed, imagecodecs decodes PNG
+images without a palette, and simplejpeg JPEG images, with the same result, into the rows of the caller. An image with
+which they have the least trouble goes to Pillow.
 """
 
 from __future__ import annotations
@@ -89,7 +79,6 @@ def decode(blob: bytes, mode: str | None = None, *, most_pixels: int = MOST_PIXE
 
 
 def decode_into(blob: bytes, out: AnyArray, *, convert: bool = False, fast_jpeg: bool = False) -> None:
-    """Decode one image into an array."""
     if fast_jpeg:
         require("simplejpeg", "jpeg")
     shape = out.shape if out.ndim == 3 else (*out.shape, 1)
@@ -136,7 +125,6 @@ def decode_rows(
 
 
 def encode(pixels: AnyArray, encoding: Encoding, *, quality: int = 75, compression: int = 6) -> bytes:
-    """Encode one image."""
     grey = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     channels = 1 if grey.ndim == 2 else grey.shape[-1]
     known = (1, 3) if encoding == "jpeg" else (1,) if grey.dtype != np.uint8 else (1, 2, 3, 4)
@@ -158,7 +146,6 @@ class ImageRows:
     where: str
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
-        """Decode rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span `j`."""
         frames = out.reshape(-1, *self.shape)
         for begin, rows, place in zip(start.tolist(), length.tolist(), destination.tolist(), strict=True):
             blobs = list(self.blobs(begin, begin + rows))

@@ -48,10 +48,7 @@ class _MatlabElement(NamedTuple):
 
 
 def read_matlab(path: Path) -> dict[str, Any]:
-    """Return the variables by name: arrays, text as `str`, structs as dicts or lists of dicts, cells as lists.
-
-    Raises `FormatError` for damaged files and other versions, `UnsafeDataError` for false sizes.
-    """
+    """Return the variables by name: arrays, text as `str`, structs as dicts or lists of dicts, cells as lists."""
     raw = memoryview(read_bytes(path))
     order = {b"IM": "<", b"MI": ">"}.get(raw[126:128].tobytes())
     if len(raw) < HEADER or order is None:
@@ -92,7 +89,6 @@ class _Reader:
             place = following
 
     def inflated(self, raw: memoryview) -> list[_MatlabElement]:
-        """Return the elements of a deflated one."""
         stream = zlib.decompressobj()
         try:
             content = stream.decompress(raw, INFLATED)

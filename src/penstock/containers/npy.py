@@ -53,9 +53,7 @@ class NpyHeader:
 
 @lru_cache(4096)
 def header_bytes(dtype: str | np.dtype[Any], shape: Sequence[int]) -> bytes:
-    """The bytes before the values of an array in C order; the same as NumPy writes. Their number is the same for any
-    size of the first axis, so that a file can grow.
-    """
+    """The bytes before the values, as NumPy writes them: as many for any first axis, so that a file can grow."""
     out = io.BytesIO()
     described: Any = np.lib.format.dtype_to_descr(np.dtype(dtype))
     np.lib.format.write_array_header_1_0(out, {"descr": described, "fortran_order": False, "shape": tuple(shape)})
@@ -126,9 +124,7 @@ def _sizes(shape: Any) -> tuple[int, ...]:
 
 
 def array_of(raw: bytes, *, path: object, where: str | None = None, objects: bool = False) -> AnyArray:
-    """The array in the bytes of an `.npy` file, a view of them, read-only. With `objects`, it may hold some, which are
-    read as plain values from a pickle that nothing of is run.
-    """
+    """The array in the bytes of an `.npy` file, a read-only view. With `objects`, plain values of a pickle too."""
     header = header_of(raw, path=path, where=where)
     if header.dtype.hasobject:
         if not objects:

@@ -52,10 +52,7 @@ class NpzMember:
 
 
 class NpzArchive:
-    """The arrays of an `.npz` file by name. Nothing is read before it is asked for.
-
-    `max_bytes` bounds what all deflated members together may become. Names are names and never places on the disk.
-    """
+    """The arrays of an `.npz` file by name, read when asked for. `max_bytes` bounds all deflated members together."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self.path = path
@@ -141,10 +138,7 @@ class NpzArchive:
         return header
 
     def array(self, name: str) -> AnyArray:
-        """One array, C-contiguous, of the machine's byte order: a view of the map where possible, else a copy.
-
-        Objects are read as plain values.
-        """
+        """One array, C-contiguous, of the machine's byte order: a view of the map where possible, else a copy."""
         member = self.members[name]
         header = self.checked_header(name)
         payload = self._data[member.start : member.start + member.stored]
@@ -172,8 +166,7 @@ class NpzArchive:
         return out
 
     def damaged(self) -> Iterator[str]:
-        """Names of members stored as they are whose bytes are not what their checksum says; deflated ones are compared
-        when they are read. Cost: one pass over the file."""
+        """Names of stored members whose bytes have another checksum; deflated ones are compared when they are read."""
         for name, member in self.members.items():
             stored = self._data.data[member.start : member.start + member.stored]
             if not member.deflated and zlib.crc32(stored) != member.crc:

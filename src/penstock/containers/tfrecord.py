@@ -1,11 +1,7 @@
 """TFRecord files: where the records are, and whether their bytes are as they were written.
 
-A file has records one after another: size, masked CRC-32C of the size, data, masked CRC-32C of the data. Nothing marks
-the start of a record, so a file can be read only up to a damaged size; the records behind it are lost. Damaged data
-lose one record. Files stay mapped and in place; a record is a range of bytes.
-
-Of a remote file that is mapped lazily, the heads of records are fetched alone: one small request a record, each after
-the answer to the one before. That pays where records are large.
+Nothing marks the start of a record, so the records behind a damaged size are lost. Of a remote file that is mapped
+lazily, the heads of records are fetched alone, one small request each, which pays where records are large.
 """
 
 from __future__ import annotations
@@ -16,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.core.arrays import ByteArray, IntArray, UInt32Array, read_only
-from penstock.files.fetched_parts import FetchedParts
-from penstock.files.mapping import check_mapped, is_lazy, map_file
+from penstock.files.mapping import FetchedParts, check_mapped, is_lazy, map_file
 from penstock.kernels.crc32c import HEAD, TAIL, crc32c, masked, walk_records
 from penstock.kernels.examples import PART
 
@@ -40,10 +35,7 @@ def map_records(path: Path, *, lazy: bool = False) -> ByteArray:
 
 
 def index_records(data: ByteArray) -> TFRecordIndex:
-    """List the records of a file, up to the first one that is damaged or cut off.
-
-    The checksums of the sizes are compared. `first_damaged` compares the checksums of the data.
-    """
+    """List the records of a file, up to the first one that is damaged or cut off."""
     check_mapped(data)
     begins: list[IntArray] = []
     sizes: list[IntArray] = []

@@ -66,7 +66,6 @@ def adapt(draft: Draft, target: Target, scan: Scan, *, fill: bool) -> None:
 
 
 def _inner(draft: Draft, target: Target) -> None:
-    """Parts of observations and actions that are no numbers."""
     for root in ("observations", "actions"):
         for path in [
             p for p in draft.below(root) if draft.fields[p].ragged or draft.fields[p].dtype.kind not in "biufc"

@@ -269,7 +269,6 @@ class _Column:
         self._target += state["target"]
 
     def certificate(self) -> ColumnCertificate:
-        """The certificate of the column."""
         status: Status = "different" if self._different else self._status
         lossy = (self._psnr, self._ssim) if status == "lossy" else (None, None)
         source = ColumnDigests.joined(self._source) if self._source else None
@@ -287,7 +286,6 @@ def certify(
     notes: Sequence[Note],
     on_episode: Callable[[int], object] | None = None,
 ) -> Certificate:
-    """Compare a target with its source."""
     comparison = Comparison(data, target, draft, notes)
     if not mappings_of(data.source):
         comparison.check_size(target)  # before anything is read
@@ -309,7 +307,6 @@ class Comparison:
     def compare(
         self, written: Iterable[Episode], first: int, last: int, on_episode: Callable[[int], object] | None = None
     ) -> None:
-        """Compare chosen episodes with what was written of them."""
         draft = self._draft
         pairs = zip(self._kept(range(first, last)), written, strict=False)  # `check_size` compares their numbers
         for number, (before, after) in enumerate(pairs, first):

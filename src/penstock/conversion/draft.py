@@ -49,7 +49,6 @@ class Draft:
         return any(under(name, path) for path in self.fields)
 
     def below(self, name: str) -> list[str]:
-        """The columns of that name and below it."""
         return [path for path in self.fields if under(name, path)]
 
     def put(self, path: str, field: Field, make: Make) -> None:
@@ -83,12 +82,10 @@ class Draft:
                 self.note("adapted", path, f"renamed to {other}")
 
     def of(self, columns: Columns, steps: int) -> dict[str, Array]:
-        """The columns of one episode."""
         return {path: make(columns, steps) for path, make in self.makes.items()}
 
 
 def kept(path: str) -> Make:
-    """The column itself."""
     return lambda columns, _: columns[path]
 
 
@@ -116,7 +113,6 @@ def ended_by(rows: Make, last: Make | None) -> Make:
 
 
 def zeros(field: Field) -> Make:
-    """Zeros for every step."""
     return lambda _, steps: np.zeros((steps, *field.shape), field.dtype)
 
 

@@ -103,15 +103,10 @@ class ConversionJob:
 
 @dataclass
 class ConversionProgress:
-    """Progress of a conversion. Bytes are the size of the columns.
+    """Progress of a conversion. `bytes` are the size of the columns, and `current` is the episode in the source.
 
-    Args:
-        episodes: Number of the next episode of the target.
-        steps: Steps that were written.
-        bytes: Bytes that were written.
-        position: The next chosen episode of the source. It is not `episodes` where a function left episodes out.
-        current: Number of the episode in the source that is written.
-        left_out: Positions of the episodes that a function left out.
+    `position` is the next chosen episode of the source: not `episodes`, the next of the target, where a function left
+    some out, whose positions are in `left_out`.
     """
 
     episodes: int

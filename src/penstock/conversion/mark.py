@@ -40,7 +40,6 @@ class ConversionMark:
 
     @classmethod
     def of(cls, fingerprint: str, episodes: IntArray, how: Mapping[str, Any], *, known: bool = True) -> ConversionMark:
-        """The mark of one conversion."""
         order = hashlib.sha256(np.ascontiguousarray(episodes, "<i8").tobytes()).hexdigest()
         digest = hashlib.sha256(json.dumps(how, sort_keys=True, default=str).encode()).hexdigest()
         return cls(fingerprint, order, digest, len(episodes) if known else 0)

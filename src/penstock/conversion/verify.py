@@ -49,7 +49,6 @@ def verify(certificate: Certificate, target: Source, source: Source | EpisodeDat
 
 
 def certified_columns(certificate: Certificate, side: Side) -> dict[str, ColumnDigests]:
-    """Return the digests in a certificate by column of the target or of the source."""
     return {
         path: digests
         for column in certificate.columns

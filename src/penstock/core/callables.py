@@ -26,7 +26,6 @@ def named_function(name: str, what: str, folder: str | os.PathLike[str] | None =
 
 
 def takes_argument(function: Callable[..., Any], name: str) -> bool:
-    """Return whether a function has an argument of that name."""
     try:
         return name in inspect.signature(function).parameters
     except (TypeError, ValueError):  # a function of C, or one without a signature
@@ -34,7 +33,6 @@ def takes_argument(function: Callable[..., Any], name: str) -> bool:
 
 
 def takes_nothing(function: Callable[..., Any]) -> bool:
-    """Return whether a function has no arguments."""
     try:
         return not inspect.signature(function).parameters
     except (TypeError, ValueError):

@@ -54,7 +54,6 @@ def channel_axis(shape: tuple[int, ...]) -> int | None:
 
 
 def _scaled(rows: AnyArray) -> ByteArray:
-    """Values as 0 to 255."""
     if rows.dtype == np.uint8:
         return rows
     if rows.dtype.kind == "b":

@@ -31,12 +31,10 @@ def is_dtype(value: object) -> TypeIs[np.dtype[Any]]:
 
 
 def is_generator(value: object) -> TypeIs[Generator[Any, Any, Any]]:
-    """Whether it is a generator."""
     return isinstance(value, GeneratorType)
 
 
 def is_dict(value: object) -> TypeIs[dict[Any, Any]]:
-    """Whether it is a dict."""
     return isinstance(value, dict)
 
 
@@ -46,17 +44,14 @@ def is_mapping(value: object) -> TypeIs[Mapping[Any, Any]]:
 
 
 def is_list(value: object) -> TypeIs[list[Any]]:
-    """Whether it is a list."""
     return isinstance(value, list)
 
 
 def is_tuple(value: object) -> TypeIs[tuple[Any, ...]]:
-    """Whether it is a tuple."""
     return isinstance(value, tuple)
 
 
 def is_listed(value: object) -> TypeIs[list[Any] | tuple[Any, ...]]:
-    """Whether it is a list or a tuple."""
     return isinstance(value, list | tuple)
 
 
@@ -66,7 +61,6 @@ def is_integer(value: object) -> TypeIs[int | np.integer[Any]]:
 
 
 def is_path(value: object) -> TypeIs[str | os.PathLike[str]]:
-    """Whether it is a path, as a string or as an object."""
     return isinstance(value, str | os.PathLike)
 
 

@@ -113,7 +113,6 @@ class OtherNames:
 
 
 def no_attribute(owner: object, name: str, other_names: Mapping[str, str]) -> AttributeError:
-    """Return the error for an attribute that an object does not have."""
     kind = type(owner).__name__
     if name in other_names:
         return AttributeError(f"{kind} has no {name!r}; use {other_names[name]}")
@@ -121,7 +120,6 @@ def no_attribute(owner: object, name: str, other_names: Mapping[str, str]) -> At
 
 
 def no_name(package: str, name: str) -> AttributeError:
-    """Return the error for a name that a package does not have."""
     usual = f"module {package!r} has no attribute {name!r}"
     if package != "penstock":
         return AttributeError(usual)

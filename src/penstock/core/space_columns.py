@@ -29,7 +29,6 @@ def spec_leaves(spec: Spec) -> dict[str, Space]:
 
 
 def leaf_field(space: Space, align: Align) -> Field:
-    """Return the field of a leaf space's column."""
     match space:
         case Discrete():
             return Field(space.dtype, (), align)

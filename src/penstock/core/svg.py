@@ -53,7 +53,6 @@ def tint(number: int) -> str:
 
 
 def drawing(width: float, height: float, label: str, *shapes: str) -> Markup:
-    """Return a picture."""
     size = f'width="{_short(width)}" height="{_short(height)}" viewBox="0 0 {_short(width)} {_short(height)}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{html.escape(label)}">'
     return Markup(f"{head}{''.join(shapes)}</svg>")

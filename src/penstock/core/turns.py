@@ -63,7 +63,6 @@ class HomeProcess:
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the process."""
         return os.getpid() == self._pid
 
     def check(self) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from penstock.core.frozen import set_fields
 from penstock.core.ragged import Ragged
-from penstock.data.column_paths import replace_columns
+from penstock.data.normalize import replace_columns
 from penstock.errors import ArgumentError, PlanError, SpecError
 
 Layout = Literal["CHW", "HWC"]
@@ -397,7 +397,6 @@ def _words(keys: Any, column: Any, path: str) -> Any:
 
 
 def _arange(stop: int, like: Any) -> Any:
-    """`[stop]` int64."""
     if _is_tensor(like):
         return _namespace(like).arange(stop, device=like.device)
     return np.arange(stop, dtype=np.int64)
@@ -465,7 +464,6 @@ def _floating(column: Any, path: str) -> Any:
 
 
 def _like(values: Any, column: Any) -> Any:
-    """Return values in the dtype of the column."""
     if str(column.dtype).rpartition(".")[2] == "uint8":
         values = _namespace(column).round(values).clip(0, 255)
     return _as_type(values, column)

@@ -81,5 +81,4 @@ def picture_columns(spec: Spec) -> list[str]:
 
 
 def _rows_of(name: str, rows: EpisodeRows) -> AnyArray:
-    """The column of some episodes."""
     return np.asarray(rows[name])

@@ -51,7 +51,6 @@ class Counters:
         self.first: dict[Hashable, tuple[int, int]] = {}  # where each label occurs first: block, place in it
 
     def add(self, label: Hashable, path: str, rows: Array, leaves: IntArray) -> None:
-        """Add rows of one label."""
         if isinstance(rows, Ragged):
             rows, leaves = rows.values, rows.offsets[leaves]
         counter = self._columns.get((label, path))
@@ -68,7 +67,6 @@ class Counters:
                 self._columns[key] = counter
 
     def statistics(self) -> dict[Hashable, Statistics]:
-        """Return the statistics of each label."""
         by_group: dict[Hashable, dict[str, ColumnStatistics]] = {}
         for (label, path), counter in self._columns.items():
             by_group.setdefault(label, {})[path] = counter.statistics()
@@ -108,7 +106,6 @@ class ColumnCounter:
         self._values = self._leaves = 0  # that were added since tables and limbs were emptied
 
     def add(self, rows: AnyArray, leaves: IntArray) -> None:
-        """Add rows."""
         if rows.shape[1:] != self._row or rows.dtype != self._dtype:
             raise SpecError(
                 f"expected {self._path} as {self._dtype}{list(self._row)} everywhere, got "
@@ -171,7 +168,6 @@ class ColumnCounter:
         np.maximum(self._high, other._high, out=self._high)
 
     def statistics(self) -> ColumnStatistics:
-        """Return the statistics of the column."""
         if self._bytes is not None:
             return self._of_bytes(self._bytes)
         nothing = self._count == 0

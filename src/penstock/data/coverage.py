@@ -297,7 +297,6 @@ class _Search:
 
 
 def _blocks(ranges: Sequence[tuple[int, int]]) -> Iterator[IntArray]:
-    """Yield the positions of ranges."""
     for lo, hi in ranges:
         for begin in range(lo, hi, SAMPLES):
             yield np.arange(begin, min(begin + SAMPLES, hi))

@@ -103,7 +103,6 @@ def _without_spans(episodes: Episodes, curation: Curation) -> Episodes:
 
 
 def kept_ranges(spans: Sequence[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
-    """Return the ranges of steps that no span has."""
     edges = [begin, *(edge for first, last in spans for edge in (first, last + 1)), end]
     clipped = np.clip(edges, begin, end).reshape(-1, 2).tolist()
     return [(first, last) for first, last in clipped if first < last]

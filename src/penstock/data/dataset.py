@@ -31,7 +31,6 @@ from penstock.data.episode_selection import EpisodeSelection
 from penstock.data.map_dataset import MapDataset
 from penstock.data.map_function import ColumnFunction
 from penstock.data.mapped import MappedSource, read_only_episode
-from penstock.data.n_step import NStepSums, require_summable
 from penstock.data.names import step_text
 from penstock.data.partition import SplitRules, partition
 from penstock.data.planned_samples import PlannedSamples
@@ -42,11 +41,9 @@ from penstock.formats.base.metadata import stated_rate
 from penstock.formats.base.source import Source
 from penstock.plan.anchored import Pad
 from penstock.plan.delta_timestamps import DeltaTimestamps
-from penstock.plan.n_step import NStepRows
-from penstock.plan.pairs import Pairs
 from penstock.plan.select import rows_of_mask
 from penstock.plan.sequences import Sequences
-from penstock.plan.steps import Steps
+from penstock.plan.steps import NStepRows, NStepSums, Pairs, Steps, require_summable
 from penstock.plan.transform import EpisodeTransform, SampleTransform, require_transform
 from penstock.plan.where import TakeEpisodes, Where
 from penstock.plan.windows import RangeEntry, Windows

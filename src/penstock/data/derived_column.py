@@ -78,7 +78,6 @@ class DerivedColumn:
         return _from_first(source, name, function, align or "step", digest, dtype)
 
     def compute(self, rows: EpisodeRows) -> AnyArray:
-        """Compute the values of consecutive episodes."""
         offsets = rows.offsets(self.field.align)
         if isinstance(self.function, EpisodeFunction):
             place = f"episodes {rows.first} to {rows.last - 1}"
@@ -130,7 +129,6 @@ def _from_first(
 
 
 def _array(name: str, function: Callable[[Any], Any], argument: object, place: str) -> AnyArray:
-    """Result of a function as an array."""
     try:
         result = function(argument)
     except PenstockError:

@@ -47,8 +47,8 @@ from penstock.files.user_cache import remove_folders, touch, user_cache
 from penstock.flow.limits import PrefetchLimits, cores
 from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.base.source import Source
-from penstock.formats.columns.joining import join_stores
 from penstock.formats.columns.source import ColumnsSource
+from penstock.formats.columns.table import join_stores
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.kernels.rows import RowMap
 
@@ -134,7 +134,6 @@ class MemoryValues:
         self._lock = ForkSafeLock()
 
     def has(self, e: int) -> bool:
-        """Return whether the values of an episode are known."""
         return e < self.episodes and bool(self._done[np.searchsorted(self._cuts, e, side="right") - 1])
 
     def read(self, selection: Selection, out: AnyArray) -> None:
@@ -190,7 +189,6 @@ class StoredValues:
         self._lock = ForkSafeLock()
 
     def has(self, e: int) -> bool:
-        """Return whether the values of an episode are known."""
         return self._source is not None and e < self.episodes
 
     def read(self, selection: Selection, out: AnyArray) -> None:
@@ -215,7 +213,6 @@ class StoredValues:
         return _cuts(self._base, self._column, self.episodes, STORED_RANGE_BYTES)
 
     def range_bytes(self, cuts: IntArray) -> IntArray:
-        """Return the bytes of the values of ranges."""
         return np.diff(self._rows[cuts]) * self._column.field.row_bytes
 
     def write_part(self, cuts: IntArray, threads: int) -> str:
@@ -360,7 +357,6 @@ class StoredValues:
                 yield results.get()
 
     def _compute(self, cuts: IntArray, r: int) -> AnyArray:
-        """Values of a range."""
         return self._column.compute(EpisodeRows(self._base, int(cuts[r]), int(cuts[r + 1])))
 
 

@@ -36,7 +36,6 @@ class EpisodeSelection:
 
     @classmethod
     def of(cls, source: Source) -> EpisodeSelection:
-        """Return all episodes of a source."""
         return cls(source, Episodes.of(source), len(source))
 
     @property
@@ -45,7 +44,6 @@ class EpisodeSelection:
         return *_source_chain(self.source), *map(step_text, self.transforms)
 
     def choose(self, transform: EpisodeTransform) -> EpisodeSelection:
-        """Return the episodes that a transform chooses."""
         transforms = (*self.transforms, transform)
         return EpisodeSelection(self.source, transform.choose(self.episodes), self.total, transforms)
 

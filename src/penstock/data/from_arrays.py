@@ -1,4 +1,4 @@
-"""`from_arrays`: a dataset from arrays in memory."""
+"""`from_arrays` and `from_records`: a dataset from arrays or records in memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,43 @@ from penstock.core.spec import Align, Field, Spec
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import SpecError
 from penstock.formats.memory import MemorySource
+from penstock.formats.records import RandomAccess, RecordSource
+
+
+def from_records(
+    source: RandomAccess,
+    *,
+    columns: Sequence[str] | Mapping[str, Field] | None = None,
+    fingerprint: str | None = None,
+) -> EpisodeDataset:
+    """Read records of another library in place, as a dataset with one episode of one step for each record.
+
+    A record is a dict. It may be nested, and a tuple counts as a dict with the keys "0", "1", and so on. Numbers and
+    arrays of one shape become step columns. Text, bytes and arrays of varying length become ragged episode columns.
+
+    Only the first 16 records are read when the dataset is opened. `source` is called from several threads.
+
+    Args:
+        source: Any object with `__len__` and `__getitem__`: a list, a map-style PyTorch dataset, or a Grain
+            `RandomAccessDataSource`.
+        columns: Names of the columns to read, or a mapping from names to `Field`. Give a `Field` where the first 16
+            records do not show the dtype or shape. Default: every column of these records.
+        fingerprint: Text that identifies the data. Change it whenever the data changes. Default: made from the `repr`
+            and the length of `source`.
+
+    Returns:
+        A dataset with `len(source)` episodes.
+
+    Raises:
+        SpecError: A record does not fit the columns, when opened or when read. The message has its number.
+
+    Example:
+        >>> data = from_records([{"x": 1.5, "text": "go"}, {"x": 2.5, "text": "left"}])
+        >>> len(data), data.steps()[:]["x"].tolist(), data[1].columns["text"].strings()
+        (2, [1.5, 2.5], ['left'])
+    """
+    return EpisodeDataset(RecordSource(source, columns, fingerprint))
+
 
 OF_STEPS = frozenset({"actions", "rewards", "terminations", "truncations"})  # columns with one row for each step
 

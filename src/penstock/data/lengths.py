@@ -22,7 +22,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import FormatError, StateError
 from penstock.files.locks import lock, open_locked
-from penstock.files.rename import move
+from penstock.files.replace import move
 
 KIND = "penstock-lengths-1"
 _BEGIN = b'{"kind": "penstock-lengths-1", '  # of the header
@@ -134,7 +134,6 @@ class LengthsFile:
             data, position = data[written:], position + written
 
     def read(self, first: int, last: int) -> IntArray:
-        """Read known lengths."""
         with open(self._path if self.finished else self.partial, "rb") as file:
             file.seek(len(self._header) + first * self._width)
             raw = file.read((last - first) * self._width)

@@ -1,12 +1,17 @@
-"""`locate`: the datasets at a location, and the format of each. `datasets_in`: all datasets below a folder."""
+"""`locate`: the datasets at a location, and the format of each. `datasets_in`: all datasets below a folder.
+
+Names of public datasets are as users of Hugging Face, LeRobot and Minari type them: `lerobot/pusht`,
+`D4RL/door/human-v2`. What is on this machine is opened first (`Format.locate`), then the dataset of the hub.
+"""
 
 from __future__ import annotations
 
 import inspect
 import math
 import os
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -15,17 +20,60 @@ from typing import Any
 
 from penstock.core.damage import collected_damage, warn_damage
 from penstock.core.narrowing import is_path
-from penstock.data.hub_names import hub_datasets, open_on_hub
-from penstock.errors import DataError, FormatError, PenstockError, UnknownFormatError
+from penstock.errors import DataError, FormatError, MissingExtraError, PenstockError, RemoteError, UnknownFormatError
 from penstock.files.listing import spread
 from penstock.formats.base.account import UnfinishedWork
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.format import Format, available, folder_of, named, nothing_at, recognise
+from penstock.formats.base.format import Format, HubDataset, available, folder_of, named, nothing_at, recognise
 from penstock.formats.base.signatures import is_narrower_table
 from penstock.formats.base.source import Source
 from penstock.formats.joined import JoinedSource
-from penstock.locations.hub import DATASETS, is_repository
+from penstock.locations.hub import DATASETS, NotAskedError, download_cache, downloaded, is_repository
 from penstock.locations.location import Location, LocationLike
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)*", re.ASCII)
+
+
+def hub_datasets(name: str, formats: Iterable[Format]) -> list[HubDataset]:
+    """The datasets of hubs that a name may stand for, the most likely first.
+
+    A name in a folder that is here, or with the ending of a file of some format, is a path with nothing behind it: no
+    hub is asked for it.
+    """
+    first, *others = name.split("/")
+    endings = tuple(ending for each in available().values() for ending in (*each.suffixes, *each.file_suffixes))
+    if _NAME.fullmatch(name) is None or name.endswith(endings) or (others and Path(first).exists()):
+        return []
+    datasets = [place for each in formats if (place := each.on_hub(name)) is not None]
+    if is_repository(name):
+        command = f"hf download {name} --repo-type dataset"
+        datasets.append(HubDataset(f"{DATASETS}{name}", download_cache(), "HF_HUB_CACHE", command))
+    return list({place.url: place for place in reversed(datasets)}.values())[::-1]
+
+
+def open_on_hub(name: str, places: Sequence[HubDataset]) -> tuple[str, Path]:
+    """The URL or path, and the path to read from, of the first dataset that exists: downloaded, else in place."""
+    for place in places:
+        if (copy := downloaded(place.url)) is not None:
+            return str(copy), copy
+    said: list[str] = []
+    refused = False
+    for place in places:
+        try:
+            return Location.of(place.url).resolve()[0]
+        except (FileNotFoundError, MissingExtraError, NotAskedError) as error:
+            said.append(str(error))
+        except RemoteError as error:
+            said.append(str(error))
+            refused = True
+    message = (
+        f"{name} is not on this machine: nothing at {Path(name).absolute()}"
+        f"{''.join(f', nor at {place.folder} ({place.setting})' for place in places)}"
+        f", nor in {download_cache()} (HF_HUB_CACHE). On its hub: {'; '.join(said)}. "
+        f"To have it here: {' or '.join(place.command for place in places)}"
+    )
+    raise RemoteError(message) if refused else FileNotFoundError(message)
+
 
 DEPTH = 4  # levels of folders that `datasets_in` looks into
 NAMED = 3  # datasets that an error names
@@ -50,7 +98,6 @@ class DatasetFiles:
         )
 
     def open(self, *, allow_unfinished: bool = False, **options: Any) -> Source:
-        """Open the dataset for reading."""
         unfinished = UnfinishedWork.at(self.paths[0])
         if unfinished is not None and not allow_unfinished:
             raise self._refusal(unfinished, options)
@@ -113,7 +160,6 @@ class LocatedData:
 
     @property
     def format(self) -> str:
-        """Name of the format, or the names of all formats."""
         return ", ".join(dict.fromkeys(each.format.name for each in self.datasets))
 
     @property
@@ -137,7 +183,6 @@ class LocatedData:
         return source
 
     def _opened(self, options: Mapping[str, Any]) -> Source:
-        """The source of all datasets."""
         if len(self.datasets) == 1:
             return self.datasets[0].open(**options)
         parts: list[Source] = []

@@ -18,19 +18,17 @@ from penstock.data.loadable import Loadable
 from penstock.data.map_function import MapFn, Mapped
 from penstock.data.plan_picture import PlanPicture, upcoming
 from penstock.data.planned_rows import asked_episodes
-from penstock.data.planned_samples import PlannedSamples
+from penstock.data.planned_samples import By, PlannedSamples, WeightFn, sample_weights, scan
 from penstock.data.relabel import GoalChoice, Relabelled
-from penstock.data.scan import By, WeightFn, sample_weights, scan
 from penstock.errors import ArgumentError, PlanError, SpecError
 from penstock.plan.base import is_endless
-from penstock.plan.epoch_length import EpochLength
 from penstock.plan.goals import Goals, Strategy
 from penstock.plan.outputs import MarkKind
 from penstock.plan.pack import Pack
 from penstock.plan.packing.index import Keep
 from penstock.plan.packing.rule import Flush, Method, Overlong
 from penstock.plan.ramp import Ramp
-from penstock.plan.repeat import Repeat
+from penstock.plan.repeat import EpochLength, Repeat
 from penstock.plan.row_numbers import RowNumbers
 from penstock.plan.select import Select, Take, rows_of_mask
 from penstock.plan.shard import Shard

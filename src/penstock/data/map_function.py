@@ -26,9 +26,7 @@ class ColumnFunction(Protocol):
         """Digest that differs between functions that compute different values."""
         ...
 
-    def __call__(self, columns: Columns, positions: IntArray) -> Columns:
-        """Return the new columns."""
-        ...
+    def __call__(self, columns: Columns, positions: IntArray) -> Columns: ...
 
 
 class OverwritingFunction(ABC):

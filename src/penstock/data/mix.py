@@ -118,7 +118,6 @@ def mix(
 
 
 def _mixed(named: Mapping[str, PlannedSamples], options: Mapping[str, Any]) -> PlannedSamples:
-    """The mix of samples with the options of `mix`."""
     parts = list(named.values())
     if not parts:
         raise PlanError("expected at least one dataset to mix, got none")
@@ -205,13 +204,11 @@ class MixCourse:
 
     @classmethod
     def of(cls, plan: MixedPlan) -> MixCourse:
-        """Return the course of a plan."""
         most = plan.course.limits or (None,) * len(plan.parts)
         limits = (None if n is None else n + begin for n, begin in zip(most, plan.begin.tolist(), strict=True))
         return cls(plan.course.stretches, plan.course.stop, plan.label, plan.union, tuple(limits))
 
     def to_json(self) -> list[Any]:
-        """Return plain values."""
         stretches = [[position, [str(share) for share in shares]] for position, shares in self.stretches]
         limits = [] if all(limit is None for limit in self.limits) else [list(self.limits)]
         return [stretches, self.stop, self.label, self.union, *limits]
@@ -307,7 +304,6 @@ class _Functions:
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprints of the functions."""
         return repr([stage.fingerprint for stage in self.stages])
 
     def __call__(self, columns: Columns, origin: IntArray, positions: IntArray) -> Columns:

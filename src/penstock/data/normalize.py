@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -11,12 +11,43 @@ from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, FloatArray, read_only
 from penstock.core.columns import Columns
-from penstock.data.column_paths import replace_columns
 from penstock.data.map_function import OverwritingFunction
 from penstock.data.recycler import Recycler
 from penstock.data.statistics import ColumnStatistics, Statistics
-from penstock.errors import ArgumentError, PlanError
+from penstock.errors import ArgumentError, PlanError, SpecError
 from penstock.kernels.scaling import overwrite_rows, scale_rows
+
+
+def replace_columns(columns: Any, paths: Iterable[str], fn: Callable[[str, Any], Any], purpose: str) -> Any:
+    """Return a batch with some of its columns changed. The batch and its other columns stay as they are."""
+    if isinstance(columns, Columns):
+        changed: dict[str, Any] = {}
+        for path in paths:
+            if path not in columns.flat:
+                raise _missing(path, purpose, columns.flat)
+            changed[path] = fn(path, columns.flat[path])
+        return Columns.of_flat({**columns.flat, **changed}, columns.n)
+    copied = dict(columns)
+    for path in paths:
+        _replace(copied, path, path, fn, purpose)
+    return copied
+
+
+def _replace(columns: dict[str, Any], key: str, path: str, fn: Callable[[str, Any], Any], purpose: str) -> None:
+    """Replace a column of a dict, which is this call's own copy, or of a dict within it, which is copied."""
+    if key in columns:
+        columns[key] = fn(path, columns[key])
+        return
+    head, _, rest = key.partition("/")
+    if not rest or not isinstance(columns.get(head), Mapping):
+        raise _missing(path, purpose, columns)
+    columns[head] = dict(columns[head])
+    _replace(columns[head], rest, path, fn, purpose)
+
+
+def _missing(path: str, purpose: str, columns: Iterable[str]) -> SpecError:
+    return SpecError(f"expected a column {path!r} to {purpose}, got {list(columns)}")
+
 
 Mode = Literal["standard", "min_max", "quantile"]
 MOST_FIGURES = 64  # shapes of samples whose figures are kept

@@ -12,24 +12,116 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock.core.arrays import IntArray
-from penstock.core.columns import Columns
+from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.columns import Columns, LazyColumns
+from penstock.core.ragged import Array
 from penstock.core.selection import Selection
 from penstock.data.fetch import Empty, Fetch
 from penstock.data.map_function import ColumnFunction, Mapped
 from penstock.data.names import source_text, step_text
-from penstock.errors import PlanError
+from penstock.data.progress import tracked
+from penstock.errors import PlanError, SpecError, suggestion
 from penstock.files.remote import Wanted
 from penstock.formats.base.source import Source
-from penstock.plan.base import Plan, chained
-from penstock.plan.select import Take
+from penstock.plan.anchored import AnchoredPlan
+from penstock.plan.base import DerivedPlan, Plan, chained
+from penstock.plan.episodes import Episodes
+from penstock.plan.select import Select, Take, check_takable
+from penstock.plan.sequences import SequencePlan
 from penstock.plan.transform import PlanTransform
 from penstock.plan.weighted import Weighted
 from penstock.plan.without import Without
+
+BLOCK = 4096  # samples of a scan that are read at a time, and how many bytes of them
+BLOCK_BYTES = 32 << 20
+
+By = Literal["sample", "episode"]
+WeightFn = Callable[[Any], Any]
+
+
+def scan(samples: PlannedSamples, fn: Callable[[Columns], AnyArray], name: str, progress: bool | None) -> AnyArray:
+    """Return the values of a function for all samples of the first epoch, `[len(samples)]`."""
+    check_takable(samples.plan, name)
+    size = max(1, min(BLOCK, BLOCK_BYTES // max(samples.row_bytes(), 1)))
+    selected: list[AnyArray] = []
+    narrowed: dict[tuple[str, ...], PlannedSamples] = {}
+    for lo in tracked(range(0, len(samples), size), name, progress):
+        positions = np.arange(lo, min(lo + size, len(samples)))
+        selected.append(fn(samples.at(positions) if samples.maps else _lazy(samples, positions, narrowed)))
+    return np.concatenate(selected) if selected else np.zeros(0)
+
+
+def _lazy(samples: PlannedSamples, positions: IntArray, narrowed: dict[tuple[str, ...], PlannedSamples]) -> LazyColumns:
+    """Columns of samples, of which those are read that the function uses. `narrowed` keeps the samples with these."""
+
+    def read(names: Sequence[str]) -> dict[str, Array]:
+        key = tuple(names)
+        if key not in narrowed:
+            narrowed[key] = samples.reordered(Select(key))
+        return {path: array for path, array in narrowed[key].at(positions).flat.items() if path in key}
+
+    return LazyColumns(
+        [read.name for read in samples.plan.reads] + [mark.name for mark in samples.plan.marks], len(positions), read
+    )
+
+
+def sample_weights(
+    samples: PlannedSamples, weights: Any, fn: WeightFn | None, by: By, progress: bool | None
+) -> AnyArray:
+    """Return a weight for each sample of the first epoch, `[len(samples)]`."""
+    if by not in ("sample", "episode"):
+        raise PlanError(f"expected by to be 'sample' or 'episode', got {by!r}")
+    if by == "episode":
+        check_takable(samples.plan, "weighted")
+        episodes, owner = _owners(samples.plan)
+        values = weights
+        if isinstance(weights, str):
+            values = _column(episodes.described(), weights)
+        elif callable(weights):
+            values = weights(episodes.described())
+        return _sized(values, fn, len(episodes), "episode")[owner]
+    if isinstance(weights, str):
+        narrow = samples if samples.maps else samples.reordered(Select((weights,)))
+        return scan(
+            narrow, lambda columns: _sized(_column(columns, weights), fn, columns.n, "sample"), "weighted", progress
+        )
+    if callable(weights):
+        return scan(samples, lambda columns: _sized(weights(columns), fn, columns.n, "sample"), "weighted", progress)
+    return _sized(weights, fn, len(samples), "sample")
+
+
+def _column(columns: Columns, name: str) -> Any:
+    if name not in columns:
+        known = list(columns)
+        raise SpecError(f"expected a column among {known}, got {name!r}{suggestion(name, known)}")
+    return columns[name]
+
+
+def _sized(values: Any, fn: WeightFn | None, n: int, unit: str) -> AnyArray:
+    array = np.asarray(values if fn is None else fn(values))
+    if array.shape != (n,):
+        reduce = "; reduce the steps of a sample, as in lambda a: np.exp(a[:, 0])" if array.shape[:1] == (n,) else ""
+        raise PlanError(
+            f"expected one weight for each {unit}, [{n}], got an array of shape {list(array.shape)}{reduce}"
+        )
+    return array
+
+
+def _owners(plan: Plan) -> tuple[Episodes, IntArray]:
+    """The episodes that samples were made of, and the row of each sample's episode in their table."""
+    k = np.arange(len(plan))
+    while isinstance(plan, DerivedPlan):
+        k, plan = plan.positions(k), plan.upstream
+    if not isinstance(plan, AnchoredPlan | SequencePlan):
+        raise PlanError(
+            f"expected samples of one dataset to weight by episode, got {type(plan).__name__}; weight the datasets "
+            "before they are mixed or packed"
+        )
+    return plan.episodes, plan.owners(k)
 
 
 class SamplesOrigin(Protocol):
@@ -53,9 +145,7 @@ class SamplesOrigin(Protocol):
 class MixOrigin(Protocol):
     """How a mix was made."""
 
-    def with_parts(self, change: Callable[[PlannedSamples], PlannedSamples]) -> PlannedSamples:
-        """Return the mix of changed datasets."""
-        ...
+    def with_parts(self, change: Callable[[PlannedSamples], PlannedSamples]) -> PlannedSamples: ...
 
 
 class PlannedSamples:
@@ -141,7 +231,6 @@ class PlannedSamples:
         return PlannedSamples(self.sources, transform.reorder(self.plan), (*self.maps, *stages), origin)
 
     def through(self, function: Mapped) -> PlannedSamples:
-        """Return the samples after a function."""
         return PlannedSamples(self.sources, self.plan, (*self.maps, function), _Derived(self, function))
 
     def as_of(self, episodes: Sequence[int]) -> PlannedSamples | None:

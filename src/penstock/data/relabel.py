@@ -23,7 +23,6 @@ class GoalChoice:
 
     @property
     def fingerprint(self) -> str:
-        """The name."""
         return repr(self)
 
     def __call__(self, columns: Columns, positions: IntArray) -> Columns:

@@ -50,7 +50,6 @@ class SampleBlocks:
         return chained(self.samples.fingerprint, (self.batch_size, self.epochs, self.drop_last))
 
     def __call__(self) -> BlockIterator:
-        """Return an iterator at position 0."""
         return SampleBlockIterator(self)
 
 

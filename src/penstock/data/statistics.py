@@ -22,7 +22,7 @@ from penstock.core.html import page, table
 from penstock.core.narrowing import is_mapping
 from penstock.core.text import counted
 from penstock.errors import FormatError, PlanError, SpecError, suggestion
-from penstock.files.folders import atomic_path
+from penstock.files.replace import atomic_path
 from penstock.kernels.statistics import LOWEST
 
 QUANTILES = (0.01, 0.1, 0.5, 0.9, 0.99)
@@ -172,7 +172,6 @@ class ColumnStatistics:
             ] * self.count.size
 
     def __or__(self, other: ColumnStatistics) -> ColumnStatistics:
-        """Return the statistics of the values of both."""
         if self.shape != other.shape or len(self.buckets) != len(other.buckets):
             raise SpecError(f"expected statistics of equal shapes to merge, got {self.shape} and {other.shape}")
         return ColumnStatistics(

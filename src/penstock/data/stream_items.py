@@ -66,7 +66,6 @@ class PackOptions:
 
     @property
     def most(self) -> int:
-        """Most sequences of a row."""
         return _LONGEST - 1 if self.max_sequences is None else self.max_sequences
 
     @property

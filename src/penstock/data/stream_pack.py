@@ -48,7 +48,6 @@ class StreamPack:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the stream and the options."""
         return f"{self.upstream.fingerprint}/pack{self.options.key}"
 
     def __call__(self) -> PackIterator:
@@ -77,7 +76,6 @@ class _WaitingBlock:
 
     @property
     def out(self) -> bool:
-        """Whether no item waits."""
         return self.taken == len(self.flags) and bool(np.all(self.flags & OUT))
 
 

@@ -255,7 +255,6 @@ def _numbers(labels: Sequence[Hashable]) -> IntArray:
 
 
 def _episode_labels(data: EpisodeDataset, by: str | Sequence[Hashable]) -> list[Hashable]:
-    """The label of each chosen episode."""
     index = data.episodes.index
     if not isinstance(by, str):
         if not isinstance(by, Sequence | np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -20,8 +20,7 @@ from penstock.core.spec import is_camera
 from penstock.core.text import counted
 from penstock.data.progress import tracked
 from penstock.doctor.block import EpisodeBlock, Hits, is_clock
-from penstock.doctor.duplicates import first_of_equals
-from penstock.doctor.measures import BlockMeasures, Measures, judge, measured, novelty
+from penstock.doctor.measures import BlockMeasures, Measures, first_of_equals, judge, measured, novelty
 from penstock.doctor.rows import ROW_CHECKS
 from penstock.doctor.stored import ColumnSums, column_sums, narrow_dtypes, stored_statistics, wrong_statistics
 from penstock.doctor.thresholds import CheckThresholds
@@ -141,7 +140,6 @@ def examine(
     threads: int | None = None,
     progress: bool | None = None,
 ) -> Report:
-    """Check the values of a dataset."""
     examination = Examination(source, deep=deep, thresholds=thresholds)
     blocks = range(len(examination.weights()))
     with OrderedMap(examination.check, blocks, PrefetchLimits(threads)) as done:
@@ -180,7 +178,6 @@ class Examination:
         return _check_block(self._source, *self._blocks[block], self._paths, self._thresholds, self._stored)
 
     def report(self, blocks: Iterable[CheckedBlock]) -> Report:
-        """Return the report."""
         source = self._source
         findings = [entry.finding() for entry in source.account.left_out]
         if len(source) == 0:
@@ -284,7 +281,6 @@ def _check_block(
 
 
 def _unreadable(errors: Sequence[tuple[int, PenstockError]]) -> Iterator[Finding]:
-    """One finding for each message."""
     by_message: dict[str, list[int]] = {}
     corrupt = {str(error) for _, error in errors if isinstance(error, ChecksumError)}
     for episode, error in errors:

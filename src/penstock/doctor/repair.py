@@ -26,9 +26,8 @@ from penstock.doctor.check import check
 from penstock.errors import ArgumentError, DataError, FormatError
 from penstock.files import atomic_path, locked, sync, write_atomic
 from penstock.files.descriptors import open_descriptor
-from penstock.formats.base.findings import Finding
+from penstock.formats.base.findings import Finding, Repair, cut_repair
 from penstock.formats.base.format import named
-from penstock.formats.base.repairs import Repair, cut_repair
 
 ROUNDS = 4
 RECORD = "backup.json"

@@ -2,15 +2,20 @@
 
 A dataset names the environment that it was recorded in. Its file may come from anywhere, and `gymnasium.make` imports
 and calls any function that a spec names. Without `trust`, `recover` makes only environments that are registered here.
+
+Other distributions make environments by name, `benchmark/task`: an entry point of the group `penstock.environments`
+names a module with the functions of `NamedEnvironments`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import importlib.util
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.core.narrowing import is_listed, is_mapping
 from penstock.errors import FormatError, UnsafeDataError, require
@@ -166,3 +171,36 @@ def _check_registered(gymnasium: Any, spec: EnvSpec) -> None:
             f"expected {spec.id} with its registered entry point {name!r}, got {spec.entry_point!r} "
             "in the dataset's metadata; pass trust=True if you know where the dataset comes from"
         )
+
+
+GROUP = "penstock.environments"
+
+
+class NamedEnvironments(Protocol):
+    """The functions of such a module. `settings` are texts `key=value`, as on the command line."""
+
+    def available(self) -> tuple[str, ...]:
+        """Return the names of the benchmarks. Nothing is imported for it."""
+        ...
+
+    def make(self, env: str, settings: Sequence[str]) -> gymnasium.Env[Any, Any]: ...
+
+    def described(self, env: str, settings: Sequence[str]) -> dict[str, Any]:
+        """Return metadata of datasets of this environment, as plain values."""
+        ...
+
+
+@cache
+def modules() -> tuple[NamedEnvironments, ...]:
+    return tuple(point.load() for point in importlib.metadata.entry_points(group=GROUP))
+
+
+def benchmarks() -> list[str]:
+    """The names before the slash."""
+    return [name for module in modules() for name in module.available()]
+
+
+def makers_of(env: str) -> NamedEnvironments | None:
+    """The module that makes `benchmark/task`; None for other names, which are Gymnasium's."""
+    benchmark, slash, _ = env.partition("/")
+    return next((module for module in modules() if slash and benchmark in module.available()), None)

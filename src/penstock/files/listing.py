@@ -35,13 +35,11 @@ class FilePaths(Sequence[Path]):
 
     @classmethod
     def within(cls, folder: Path, names: Iterable[str]) -> FilePaths:
-        """Return the paths of files in a folder."""
         encoded = [os.fsencode(name) for name in names]
         return cls(folder, b"".join(encoded), offsets_of(np.array([len(name) for name in encoded], np.int64)))
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> FilePaths:
-        """Return absolute paths."""
         if isinstance(paths, FilePaths):
             return paths if paths.folder.is_absolute() else cls(paths.folder.absolute(), paths.names, paths.ends)
         return cls.within(Path(os.sep), (os.fspath(path.absolute()).lstrip(os.sep) for path in paths))

@@ -38,11 +38,7 @@ def open_locked(
     name: StrPath | None = None,
     follow: bool = False,
 ) -> int:
-    """Open a file or folder and lock it; return the descriptor, which holds the lock until it is closed.
-
-    The lock is on the file that `path` names when the lock is taken: a file that was replaced or removed meanwhile is
-    opened again.
-    """
+    """Open a file or folder and lock it, again if it was replaced meanwhile; the descriptor holds the lock."""
     while True:
         links = 0 if follow else os.O_NOFOLLOW
         fd = open_descriptor(path, flags | links | os.O_NONBLOCK)
@@ -61,10 +57,7 @@ def locked(
     path: StrPath | int, flags: int = os.O_RDONLY, *, wait: bool = False, holder: str = "another writer"
 ) -> Generator[None]:
     """Hold an exclusive lock until the end of the block: on the file at a path (links are followed), or on an open
-    descriptor, which stays open.
-
-    Arguments and errors are as for `open_locked`.
-    """
+    descriptor, which stays open."""
     if isinstance(path, int):
         lock(path, f"descriptor {path}", wait=wait, holder=holder)
         try:

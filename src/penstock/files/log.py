@@ -10,8 +10,7 @@ from pathlib import Path
 from penstock.errors import FormatError, LockedError
 from penstock.files.descriptors import StrPath
 from penstock.files.locks import open_locked, unlock
-from penstock.files.replace import write_atomic
-from penstock.files.scratch import disk_errors_named
+from penstock.files.replace import disk_errors_named, write_atomic
 
 
 class AppendLog:

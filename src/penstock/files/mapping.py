@@ -1,16 +1,12 @@
 """Read-only memory maps: one mechanism for every file that is read in place.
 
-A map made here differs from Python's `mmap` in two ways. It keeps no file descriptor, so that the number of open files
-does not limit the number of columns (Python's `mmap` duplicates the descriptor and keeps it, before 3.13 without a
-choice). And it knows its file, so that a read can notice that the file was truncated: touching a page behind the end of
-a file ends the process with SIGBUS, which no `except` can catch.
+A map made here keeps no file descriptor (Python's `mmap` duplicates it, before 3.13 without a choice), and it knows its
+file, so that a read can notice that the file was truncated: touching a page behind the end of a file ends the process
+with SIGBUS, which no `except` can catch.
 
-Maps of remote files (`penstock.files.remote`) hold zeros where bytes were not fetched. `map_file` fetches a remote
-file whole, unless `lazy` says that every reader asks first: `RowMap` and `TileMap` do so by `MappedFiles.fill`, others
-by `read_mapped`, which returns fetched bytes.
-
-The array that `map_file` returns owns the map: it is unmapped when the last array that shows it is gone. At the exit of
-the interpreter nothing is unmapped, because daemon threads may still be copying; the system does it afterwards.
+Maps of remote files hold zeros where bytes were not fetched. `map_file` fetches a remote file whole, unless `lazy` says
+that every reader asks first. At the exit of the interpreter nothing is unmapped, because daemon threads may still be
+copying.
 """
 
 from __future__ import annotations
@@ -23,11 +19,12 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, ByteArray, IntArray
+from penstock.core.arrays import AnyArray, ByteArray, IntArray, read_only
 from penstock.errors import FormatError
 from penstock.files.descriptors import open_descriptor, open_regular
 from penstock.files.remote import RemoteFile, Wanted, fill, filled, range_of, remote_file
@@ -115,7 +112,6 @@ class MappedFile:
 def map_file(
     path: str | os.PathLike[str], size: int | None = None, *, follow: bool = True, lazy: bool = False
 ) -> ByteArray:
-    """Map a regular file."""
     path = Path(path)
     fd = open_regular(path, follow=follow, fetch=False)
     try:
@@ -150,11 +146,7 @@ def mapping_of(buffer: Any) -> MappedFile | None:
 
 
 def check_mapped(*buffers: ByteArray | memoryview) -> None:
-    """Raise `FormatError` if the file behind one of these contiguous buffers has fewer bytes now than the buffer shows.
-
-    To be called before mapped bytes are read where no gather of `RowMap` or `TileMap` does so. It fetches nothing: lazy
-    maps of remote files are read by `read_mapped`.
-    """
+    """Raise `FormatError` if the file behind one of these buffers has fewer bytes now than the buffer shows."""
     for buffer in buffers:
         if (file := mapping_of(buffer)) is not None:
             file.check(_end(buffer, file))
@@ -207,8 +199,7 @@ class MappedFiles:
         self.lazy = any(file.remote is not None for file in self._files)
 
     def fill(self, buffers: IntArray, begin: IntArray, end: IntArray) -> Callable[[], None]:
-        """Fetch the bytes `begin : end` of each of these buffers, where they are lazy; call what is returned when they
-        were read."""
+        """Fetch the bytes `begin : end` of these buffers, where they are lazy; call the result after reading."""
         wanted = self.remote_ranges(buffers, begin, end)
         return fill(wanted) if wanted else _nothing
 
@@ -259,3 +250,37 @@ def _map_error(number: int, path: Path) -> OSError:
     if number == errno.ENOMEM:  # address space, or the number of maps
         message += "; a process may have `sysctl vm.max_map_count` maps and `ulimit -v` KiB of addresses: raise these"
     return OSError(number, message, str(path))
+
+
+class FetchedParts:
+    """Fetches parts of a lazy map, which stay until the end of the block. Does nothing for other bytes."""
+
+    def __init__(self, data: ByteArray, part: int) -> None:
+        file = mapping_of(data)
+        self._remote = None if file is None else file.remote
+        self._size, self._part = len(data), part
+        self._marks = np.zeros(0 if self._remote is None else -(-len(data) // part), np.uint8)
+        self.present = read_only(self._marks)
+        self._releases: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._releases:
+            self._releases.pop()()
+
+    def fetch(self, begin: IntArray, end: IntArray) -> None:
+        """Fetch the parts that have bytes `begin[j] : end[j]` and were not fetched before."""
+        if self._remote is None:
+            return
+        first = np.maximum(begin, 0) // self._part
+        count = np.maximum(-(-np.minimum(end, self._size) // self._part) - first, 0)
+        numbers = np.unique(np.repeat(first - np.cumsum(count) + count, count) + np.arange(int(count.sum())))
+        numbers = numbers[self._marks[numbers] == 0]
+        if len(numbers):
+            begins = numbers * self._part
+            self._releases.append(fill([(self._remote, begins, np.minimum(begins + self._part, self._size))]))
+            self._marks[numbers] = 1

@@ -1,16 +1,8 @@
 """Files of which only some bytes are on this machine: the hook by which readers ask for the others.
 
 A mirror of remote data (`penstock.locations.mirror`) is a folder of sparse files of full size. All that reads files by
-path goes through this module, or through `penstock.files.mapping`, so that bytes are fetched before they are touched:
-
-* `open_file`, `read_bytes`, `read_text` and `file_state` take the place of `open` and its like. The file that
-  `open_file` gives fetches what is read.
-* `read_in_order` is for reading all of a file, and shows a bar on a terminal.
-* `whole_file` fetches a file before a library reads it by its path or descriptor.
-* `filled` fetches ranges and keeps them for a block.
-* `begin_fetch` asks for ranges that are read later.
-
-For any other path these functions do what their namesakes do, after one look at the path.
+path goes through this module, or through `penstock.files.mapping`, so that bytes are fetched before they are touched
+(docs/architecture.md has the table). For any other path these functions do what their namesakes do.
 """
 
 from __future__ import annotations
@@ -199,7 +191,6 @@ def remote_files_known() -> bool:
 
 
 def range_of(file: RemoteFile, begin: int, end: int) -> Wanted:
-    """One range of a file."""
     return file, np.array([begin], np.int64), np.array([end], np.int64)
 
 
@@ -228,8 +219,7 @@ def whole_for_block(path: StrPath) -> Generator[None]:
 
 
 def path_or_file(path: StrPath, buffer: int = _BUFFER) -> StrPath | IO[bytes]:
-    """Return what a library reads that takes a path or a file object: the path of a local file, a file that fetches
-    ranges for a remote one. `buffer` is as of `open_file`."""
+    """Return what a library reads that takes either: the path, or a file that fetches ranges of a remote one."""
     return path if remote_file(path) is None else open_file(path, buffer=buffer)
 
 
@@ -252,13 +242,11 @@ def read_in_order(path: StrPath) -> Generator[IO[bytes]]:
 
 
 def read_bytes(path: StrPath) -> bytes:
-    """Return the bytes of a file."""
     with open_file(path) as file:
         return file.read()
 
 
 def read_text(path: StrPath) -> str:
-    """Return the UTF-8 text of a file."""
     return read_bytes(path).decode("utf-8")
 
 

@@ -1,13 +1,22 @@
-"""The folder for caches of this user, and how it stays bounded."""
+"""The folder for caches of this user, how it stays bounded, and arrays in it that the processes of a machine share.
+
+The name of a file of shared arrays follows from what they are made of, so it is never out of date. The first process
+makes the arrays under a lock, others wait for them. Without a folder for caches, on a full disk, or on a file system
+without locks, a process makes the arrays for itself.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.core.arrays import AnyArray
 from penstock.errors import LockedError
+from penstock.files.arrays import Arrays, read_arrays, write_arrays
 from penstock.files.locks import locked
 
 
@@ -21,10 +30,7 @@ def user_cache(name: str) -> Path:
 
 
 def make_room(folder: Path, pattern: str, limit: int) -> None:
-    """Remove files that match `pattern`, the one that changed longest ago first, until the rest has `limit` bytes.
-
-    Who has one of them mapped can go on reading it.
-    """
+    """Remove files that match `pattern`, the one that changed longest ago first, until the rest has `limit` bytes."""
     files: list[tuple[int, int, Path]] = []
     for path in folder.glob(pattern):
         with suppress(FileNotFoundError):  # another process makes room as well
@@ -41,10 +47,7 @@ def touch(folder: Path) -> None:
 
 
 def remove_folders(parent: Path, limit: int, lock: str) -> None:
-    """Remove folders in `parent`, the one that was used longest ago first, until the rest has `limit` bytes.
-
-    Folders whose file `lock` is locked by anybody stay.
-    """
+    """Remove folders in `parent`, the one that was used longest ago first, until the rest has `limit` bytes."""
     folders: list[tuple[int, int, Path]] = []
     for path in parent.iterdir():
         with suppress(FileNotFoundError, NotADirectoryError):  # another process makes room as well
@@ -55,3 +58,41 @@ def remove_folders(parent: Path, limit: int, lock: str) -> None:
         if limit < 0:
             with suppress(LockedError, FileNotFoundError, NotADirectoryError), locked(path / lock, os.O_RDWR):
                 shutil.rmtree(path, ignore_errors=True)
+
+
+MAGIC = b"penstock table 1\n"
+SHARED_BYTES = 16 << 20
+"""Bytes from which on arrays are shared: smaller ones are made faster than they are found."""
+BYTES = 16 << 30  # that all files together may have
+_FOLDER = "plan-tables"
+_SUFFIX = ".penstock-table"
+_LOCKS = 16
+
+
+def shared_arrays(key: str, make: Callable[[], Arrays]) -> Mapping[str, AnyArray]:
+    """Return arrays from the user's cache, mapped and read-only; otherwise make them, and keep them there."""
+    arrays: Arrays | None = None
+    with suppress(OSError):  # costs only the memory of this process
+        name = hashlib.sha256(key.encode()).hexdigest()
+        folder = user_cache(_FOLDER)
+        place = folder / f"{name[:32]}{_SUFFIX}"
+        if (kept := read_arrays(place, MAGIC, key)) is not None:
+            _note_use(place)
+            return kept[1]
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = folder / f"lock-{int(name[:8], 16) % _LOCKS}"
+        with locked(lock, os.O_RDWR | os.O_CREAT, wait=True):
+            if (kept := read_arrays(place, MAGIC, key)) is not None:
+                return kept[1]
+            arrays = make()
+            write_arrays(place, MAGIC, key, {}, arrays)
+            make_room(folder, f"*{_SUFFIX}", BYTES)
+        if (kept := read_arrays(place, MAGIC, key)) is not None:
+            return kept[1]
+    return make() if arrays is None else arrays
+
+
+def _note_use(place: Path) -> None:
+    """Note that a file was used now: those not used for the longest time make room for others."""
+    with suppress(OSError):  # of another user, or gone
+        os.utime(place)

@@ -55,7 +55,6 @@ class Bottleneck:
 
     @property
     def sentence(self) -> str:
-        """The bottleneck in words."""
         if self.kind == "consumer":
             return "the consumer is the bottleneck: batches wait to be got"
         share = f"{self.busy * 100:.0f} %"

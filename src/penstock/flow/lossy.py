@@ -80,7 +80,6 @@ class LossyQueue(Generic[T, R]):
         self._queue.close(error)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for the thread."""
         if self._thread.is_alive():
             self._thread.join(timeout)
 

@@ -37,7 +37,6 @@ class StageMetrics:
         self._lock = threading.Lock()
 
     def add(self, **counts: int) -> None:
-        """Add to counts."""
         with self._lock:
             for name, n in counts.items():
                 self.counts[name] += n
@@ -105,7 +104,6 @@ class StageMetrics:
         return self._busy + sum(now - begin for begin in self._begun.values())
 
     def figures(self) -> tuple[dict[str, int], dict[str, float | str]]:
-        """Return copies of the counts and the gauges."""
         return dict(self.counts), dict(self.gauges)
 
     def snapshot(self) -> dict[str, Any]:

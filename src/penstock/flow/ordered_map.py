@@ -152,7 +152,6 @@ class OrderedMap(Generic[T, R]):
 
     @property
     def closed(self) -> bool:
-        """Whether the map was closed, and not by an error."""
         return self._closed and self._error is None
 
     def abandon(self) -> None:

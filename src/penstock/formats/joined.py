@@ -26,11 +26,7 @@ PART = "part"
 
 
 class JoinedSource(Source):
-    """Datasets with the same columns, one after the other. Global rows count through all parts.
-
-    The metadata has the entries that are equal in all parts, and `parts`, with `name`, `episodes`, `steps` and the
-    other entries of each. A joined dataset does not grow: open it again.
-    """
+    """Datasets with the same columns, one after the other. Global rows count through all parts."""
 
     parses: ClassVar[bool] = False
 

@@ -33,17 +33,11 @@ class RandomAccess(Protocol):
         """Return the number of records."""
         ...
 
-    def __getitem__(self, index: int, /) -> Any:
-        """Return one record."""
-        ...
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 class MadeSource(Source):
-    """Records that are computed when read, all columns at once. Each record is an episode of one step.
-
-    A subclass defines `make`. Results for the last few sets of records are cached, so that reading the columns of a
-    batch one by one computes the records once.
-    """
+    """Records that `make` of a subclass computes when they are read, all columns at once, each an episode."""
 
     parses: ClassVar[bool] = False  # records are made by code of the user, whose errors stay what they are
 
@@ -164,7 +158,6 @@ def _spec(source: RandomAccess, columns: Sequence[str] | Mapping[str, Field] | N
 
 
 def _field(path: str, values: list[Any]) -> Field:
-    """What fits all values."""
     kinds = {type(v) if isinstance(v, (str, bytes)) else np.ndarray for v in values}
     if len(kinds) > 1:
         names = sorted(kind.__name__ for kind in kinds)

@@ -55,7 +55,6 @@ class ResultFolder:
         self._prefix = work.digest[:DIGITS]
 
     def path(self, number: int) -> Path:
-        """Return the path of a result."""
         return self.folder / f"{self._prefix}-{number:08d}{RESULT}"
 
     def publish(self, number: int, result: bytes) -> None:
@@ -63,7 +62,6 @@ class ResultFolder:
         write_checked(self.path(number), MAGIC, self._key(number), result)
 
     def get(self, number: int) -> bytes | None:
-        """Return a result, or None if there is none."""
         content = read_checked(self.path(number), MAGIC, self._key(number))
         return None if content is None else bytes(content)
 
@@ -79,7 +77,6 @@ class ResultFolder:
         ]
 
     def in_order(self) -> Iterator[bytes]:
-        """Yield all results in the order of the jobs."""
         for number in range(len(self._work)):
             result = self.get(number)
             if result is None:
@@ -192,7 +189,6 @@ class WorkJournal:
         self._begun = True
 
     def add(self, result: JobResult) -> None:
-        """Add what became of a job."""
         event = "lost" if result.lost else "failed" if result.error else "done"
         error = {"error": result.error} if result.error else {}
         self._log.append(self._line(event, job=result.number, seconds=round(result.seconds, 6), **error))

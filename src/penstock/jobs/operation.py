@@ -149,7 +149,6 @@ class Operation(ABC):
 
 
 def open_operation(name: str, arguments: Mapping[str, Any], survey: bytes = b"") -> Operation:
-    """Open the dataset of an operation."""
     if name not in OPERATIONS:
         raise DataError(f"expected an operation among {list(OPERATIONS)}, got {name!r}{suggestion(name, OPERATIONS)}")
     return pkgutil.resolve_name(OPERATIONS[name])(arguments, survey)
@@ -235,7 +234,6 @@ class OpenedOperation:
             return opened
 
     def close(self) -> None:
-        """Close the operation, if there is one."""
         with self._lock:
             if self._operation is not None:
                 self._operation.close()

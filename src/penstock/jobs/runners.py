@@ -270,7 +270,6 @@ class _Workers:
 
     @property
     def connections(self) -> list[Connection]:
-        """Connections to all processes."""
         return [worker.connection for worker in self._workers]
 
     def ready(self) -> list[_Worker]:
@@ -313,7 +312,6 @@ class _Worker:
         return self._number is not None
 
     def begin(self, number: int) -> None:
-        """Begin a job."""
         self._number = number
         with suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(str(number).encode())

@@ -49,7 +49,6 @@ class StagingFolder:
 
     @property
     def has_target(self) -> bool:
-        """Whether something is at the target."""
         return os.path.lexists(self.out)
 
     @property
@@ -113,7 +112,6 @@ def staging_digest(arguments: Mapping[str, Any], fingerprint: str) -> str:
 
 
 def local_target(out: str) -> Path:
-    """Return the path of a target."""
     place = output_place(out)
     if isinstance(place, Url):
         raise DataError(f"expected a path for a target that is written in parts, got {place}; upload it afterwards")

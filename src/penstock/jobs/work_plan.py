@@ -228,24 +228,7 @@ def _content_of(place: Path) -> str:
 def cut_ranges(
     weights: IntArray, range_bytes: int | None = None, least_bytes: int = LEAST_BYTES
 ) -> tuple[WorkRange, ...]:
-    """Cut blocks into ranges of about equal bytes.
-
-    Args:
-        weights: `[B]` bytes of each block.
-        range_bytes: Bytes of a range. A block that is larger has its own. The default is None: a 256th of all, at most
-            1 GiB.
-        least_bytes: Least bytes of a range by default. The default is 16 MiB.
-
-    Returns:
-        Consecutive ranges, which cover all blocks.
-
-    Raises:
-        PlanError: `range_bytes` is below 1.
-
-    Example:
-        >>> [tuple(each) for each in cut_ranges(np.array([5, 5, 5, 50, 5]), 10)]
-        [(0, 2), (2, 3), (3, 4), (4, 5)]
-    """
+    """Cut blocks of `weights` bytes into ranges of about `range_bytes`: by default a 256th of all, at most 1 GiB."""
     if range_bytes is not None and range_bytes < 1:
         raise PlanError(f"expected ranges of at least 1 byte, got {range_bytes}")
     ends = np.cumsum(weights)

@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import offsets_of
-from penstock.files.shared import SHARED_BYTES, shared_arrays
+from penstock.files.user_cache import SHARED_BYTES, shared_arrays
 from penstock.kernels.intrinsics import prefetch
 from penstock.kernels.jit import uncounted_kernel
 

@@ -98,13 +98,7 @@ def marked(value: Any, mark: Mark) -> Batch | BatchDict | tuple[Any, ...]:
 
 
 def through(arranged: Any, n: int, output: Callable[[Batch], Any]) -> Any:
-    """Return dicts and tuples with their arrays as an output makes them. Other values stay as they are.
-
-    Args:
-        arranged: Result of `marked` that is no `Batch`.
-        n: Rows of the batch.
-        output: Function that makes a dict of tensors or JAX arrays from a batch.
-    """
+    """Return dicts and tuples with their arrays as an output makes them. Other values stay as they are."""
     arrays: dict[str, Array] = {}
     _replaced(arranged, lambda array: arrays.update({str(len(arrays)): array}))
     mark: Mark = arranged.ticket, arranged.weight

@@ -20,11 +20,9 @@ class BlockSource:
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of the dataset."""
         return self.dataset.fingerprint
 
     def start(self) -> State:
-        """Return the state of a new iterator."""
         return iter(self.dataset).state_dict()
 
     def epoch(self, state: State) -> None:
@@ -35,7 +33,6 @@ class BlockSource:
         return state if self.dataset.endless else self.start()
 
     def jobs(self, state: State) -> Iterator[Job]:
-        """Yield one job for each block."""
         iterator = iter(self.dataset)
         iterator.load_state_dict(state)
         while True:
@@ -50,7 +47,6 @@ class BlockSource:
         """Do nothing: the state says all."""
 
     def metadata(self, state: State) -> State:
-        """Return no fields."""
         return {}
 
     def resumed(self, saved: State) -> tuple[BlockSource, State]:

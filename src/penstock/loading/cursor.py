@@ -76,7 +76,6 @@ class Cursor:
         self._changing = ForkSafeLock()
 
     def saved(self) -> State:
-        """Return the state to save."""
         return saved(*self.current())
 
     def current(self) -> tuple[BatchSource, State]:
@@ -276,7 +275,6 @@ class Cursor:
 
 
 def saved(source: BatchSource, state: State) -> State:
-    """Return the state to save for a source."""
     return {"version": VERSION, "fingerprint": source.fingerprint, **source.metadata(state), **state}
 
 

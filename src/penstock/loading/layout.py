@@ -126,7 +126,6 @@ class ArrangedOutput:
         self.device: Any = getattr(output, "device", None)
 
     def __call__(self, batch: Batch) -> Any:
-        """Return the arranged batch as the output makes it."""
         arranged = self._layout(batch)
         return self._output(arranged) if isinstance(arranged, Batch) else through(arranged, batch.n, self._output)
 

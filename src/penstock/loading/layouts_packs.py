@@ -126,23 +126,18 @@ def transformers(batch: Batch) -> dict[str, Any]:
     """Rows for models of Hugging Face transformers, which find the sequences by `position_ids`.
 
     The models look for sequences only without a cache of keys and values, so `use_cache` is False.
-
-    Args:
-        batch: The batch.
     """
     rows = PackedTokens.of(batch, "transformers").causal("transformers").restarting("transformers")
     return {"input_ids": rows.tokens, "labels": rows.labels, "position_ids": rows.positions, "use_cache": False}
 
 
 def transformers_mask(batch: Batch) -> dict[str, Any]:
-    """Rows for models of Hugging Face transformers with `sdpa` or `eager` attention, with a mask to add to the scores.
+    """Rows for models of Hugging Face transformers with `sdpa` or `eager` attention, with a mask to add to
+    the scores.
 
     The mask is `[n, 1, L, L]` float32: 0 where a token sees another one of its sequence, else the lowest float32. With
     a column `prefix_mask`, the tokens of a sequence see all of its prefix. A model in float64 with `sdpa` needs the
     mask in float64: PyTorch 2.13 reads others wrongly on a CPU.
-
-    Args:
-        batch: The batch.
     """
     rows = PackedTokens.of(batch, "transformers_mask")
     length = rows.tokens.shape[1]
@@ -165,9 +160,6 @@ def trl(batch: Batch) -> dict[str, Any]:
 
     This is what the collators of TRL's `SFTTrainer` (`padding_free=True`) and of transformers
     (`DataCollatorWithFlattening`, for flash attention) return, and `use_cache`, False as TRL sets it.
-
-    Args:
-        batch: The batch.
     """
     rows = PackedTokens.of(batch, "trl").causal("trl")
     real = rows.segments > 0
@@ -189,11 +181,7 @@ def trl(batch: Batch) -> dict[str, Any]:
 
 
 def torchtitan(batch: Batch) -> tuple[dict[str, Any], Int64Array]:
-    """Rows for torchtitan's trainer, which finds sequences by positions of 0. Padding begins at position 0 too.
-
-    Args:
-        batch: The batch.
-    """
+    """Rows for torchtitan's trainer, which finds sequences by positions of 0. Padding begins at position 0 too."""
     rows = PackedTokens.of(batch, "torchtitan").causal("torchtitan").restarting("torchtitan")
     place: Int64Array = np.arange(rows.tokens.shape[1], dtype=np.int64)
     after = np.maximum.accumulate(np.where(rows.segments > 0, place + 1, 0), axis=1)  # where padding begins
@@ -205,9 +193,6 @@ def megatron(batch: Batch) -> dict[str, Any]:
     """Rows for Megatron-LM's `pretrain_gpt.py`, as its `SFTDataset` and PyTorch's collate function make them.
 
     `cu_seqlens` is `[n, L + 1]`, with `L` after the last sequence. Padding belongs to the last sequence of its row.
-
-    Args:
-        batch: The batch.
     """
     rows = PackedTokens.of(batch, "megatron").causal("megatron")
     n, length = rows.tokens.shape
@@ -234,9 +219,6 @@ def maxtext(batch: Batch) -> dict[str, Any]:
     """Rows for MaxText: inputs and shifted targets, each with positions and segments, as int32.
 
     `targets_segmentation` is 0 where there is no loss.
-
-    Args:
-        batch: The batch.
     """
     rows = PackedTokens.of(batch, "maxtext").causal("maxtext")
     labels = rows.next_labels

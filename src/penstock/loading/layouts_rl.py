@@ -108,7 +108,6 @@ def _refuse(batch: Batch, layout: str, *names: str) -> None:
 
 
 def _one_array(batch: Batch, name: str, layout: str) -> AnyArray:
-    """Return the one array of a column."""
     value: Any = batch[name]
     if not is_array(value):
         parts = f"columns {list(value)}" if is_mapping(value) else "rows of different lengths"

@@ -28,7 +28,6 @@ def rows_of(output: Output, sharding: Any, rank: int | None, world: int | None) 
 
 
 def as_it_is(batch: Batch) -> Batch:
-    """Return the batch."""
     return batch
 
 

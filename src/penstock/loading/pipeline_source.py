@@ -16,10 +16,9 @@ from penstock.errors import PlanError, StateError
 from penstock.flow.look import Bottleneck, StageFigures, bottleneck, figures
 from penstock.flow.metrics import StageMetrics
 from penstock.loading.batch_source import Batches, Job, State
-from penstock.loading.printed import printed
 from penstock.loading.ranks import Ranks
 from penstock.loading.ticket import Batch, Ticket
-from penstock.loading.why import Why
+from penstock.loading.why import Why, printed
 
 LEAST_SECONDS = 0.2  # of measuring; below, one pause of the system decides the result
 
@@ -33,9 +32,7 @@ class DecodedBatch(Protocol):
         ...
 
     @property
-    def arrays(self) -> dict[str, Any]:
-        """Arrays by name."""
-        ...
+    def arrays(self) -> dict[str, Any]: ...
 
 
 @runtime_checkable
@@ -87,9 +84,7 @@ class BatchPipeline(Protocol):
         """Return the state after the batches that were received."""
         ...
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state."""
-        ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 class PipelineSource:
@@ -113,7 +108,6 @@ class PipelineSource:
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of the pipeline."""
         return self.pipeline.fingerprint
 
     def start(self) -> State:
@@ -172,7 +166,6 @@ class PipelineSource:
         return {"pipeline": self.pipeline.state_dict()}
 
     def resumed(self, saved: State) -> tuple[PipelineSource, State]:
-        """Load the state of the pipeline."""
         if set(saved) != {"pipeline", "batch"} or not is_mapping(saved["pipeline"]):
             raise StateError(f"expected the state of a Loader of a live pipeline, got one with {sorted(saved)}")
         self.pipeline.load_state_dict(saved["pipeline"])

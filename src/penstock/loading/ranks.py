@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from penstock.data.shares import plans_below
+from penstock.data.plan_picture import plans_below
 from penstock.errors import PlanError
 from penstock.plan.base import Plan
 from penstock.plan.shard import ShardPlan
@@ -48,7 +48,6 @@ class Ranks:
 
     @property
     def parts(self) -> int:
-        """Parts of every batch."""
         return self.world if self.mesh is None else len(self.mesh.holders)
 
     @property

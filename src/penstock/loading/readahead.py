@@ -41,12 +41,7 @@ class _FirstRows(Ranks):
 
 
 class ReadAhead:
-    """Batches of a source at positions that a consumer asks for.
-
-    Args:
-        source: The source. Its batch size is not used.
-        limits: Limits for threads and memory.
-    """
+    """Batches of a source at positions that a consumer asks for."""
 
     def __init__(self, source: PositionSource, limits: PrefetchLimits) -> None:
         self._source, self._limits = source, limits
@@ -60,7 +55,6 @@ class ReadAhead:
         return ReadAhead, (self._source, self._limits)
 
     def batch(self, positions: IntArray) -> Columns:
-        """Return the samples at some positions."""
         first = self._first(positions) if self._limits.threads else None
         if first is not None:
             with self._lock:
@@ -80,7 +74,6 @@ class ReadAhead:
         return first if np.array_equal(positions, following) else None
 
     def _next(self) -> Batch | None:
-        """The next batch that was read ahead."""
         if not self._home.is_here or self._jobs is None:
             return None
         try:

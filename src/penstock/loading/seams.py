@@ -75,7 +75,6 @@ class MixRecord:
         return cls(position, parts, MixCourse.of(mix))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
         parts = {
             name: [part.plan, part.begin, part.count] + ([] if part.mix is None else [part.mix.to_json()])
             for name, part in self.parts.items()

@@ -39,11 +39,9 @@ class Skips:
         return f"Skips({self.ranges})"
 
     def with_range(self, lo: int, hi: int) -> Skips:
-        """Return the ranges with one more."""
         return Skips([*self.ranges, (lo, hi)])
 
     def kept_before(self, position: int) -> int:
-        """Return the number of kept positions before a position."""
         i = int(self._first.searchsorted(position))
         if i == 0:
             return position
@@ -55,7 +53,6 @@ class Skips:
         return numbers + self._skipped[self._kept.searchsorted(numbers, side="right")] if self.ranges else numbers
 
     def position(self, number: int) -> int:
-        """Return one position by its kept number."""
         return int(self.positions(np.array([number]))[0])
 
     def covers(self, positions: Int) -> npt.NDArray[np.bool_]:

@@ -60,7 +60,6 @@ def source_of(
     shares: Ranks,
     memory: int,
 ) -> BatchSource:
-    """Return the batches of a dataset."""
     if is_pipeline(dataset):
         return PipelineSource(dataset, shares)
     if isinstance(dataset, IterDataset):

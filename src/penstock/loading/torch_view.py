@@ -133,7 +133,6 @@ class PositionIterator(Iterator[int]):
         return place
 
     def _following(self, source: PositionSource) -> int:
-        """The position after the ready ones."""
         return source.skips.position(self._rest.lo) if self._rest.lo < self._rest.hi else self._rest.after
 
     def state_dict(self) -> State:
@@ -145,7 +144,6 @@ class PositionIterator(Iterator[int]):
 
     @loading_state
     def load_state_dict(self, state: State) -> None:
-        """Continue from a state."""
         self._cursor.load(state, "refuse")
         self._place = None
         self._ready.clear()

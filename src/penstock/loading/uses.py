@@ -22,9 +22,9 @@ from penstock.core.text import counted
 from penstock.data.planned_rows import asked_episodes, source_name
 from penstock.errors import PlanError, StateError
 from penstock.loading.position_source import PositionSource
-from penstock.loading.printed import printed
 from penstock.loading.skips import Skips
 from penstock.loading.ticket import Ticket
+from penstock.loading.why import printed
 from penstock.plan.batched import BatchedPlan
 
 SHOWN = 64  # lines of a table that is printed

@@ -1,7 +1,8 @@
-"""Episodes, files and rows of a batch, found from its ticket."""
+"""Episodes, files and rows of a batch, found from its ticket; and tables as text."""
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,14 +11,24 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.columns import Columns
+from penstock.data.plan_picture import shares_of
 from penstock.data.planned_rows import planned_rows, source_name, view_of
 from penstock.data.planned_samples import PlannedSamples
-from penstock.data.shares import shares_of
 from penstock.errors import StateError
-from penstock.loading.printed import printed
 from penstock.loading.skips import Skips
 from penstock.loading.ticket import Ticket
 from penstock.plan.outputs import View
+
+
+def printed(renderable: Any, width: int = 140) -> str:
+    """Return the output of rich for an object, without colours."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+    console.print(renderable)
+    text = console.file
+    return text.getvalue().rstrip("\n") if isinstance(text, io.StringIO) else ""
+
 
 Int = npt.NDArray[np.int64]
 
@@ -104,7 +115,6 @@ def why(samples: PlannedSamples, ticket: Ticket, skips: Skips, column: str | Non
 
 
 def why_at(samples: PlannedSamples, ticket: Ticket, positions: Int, skips: Skips, column: str | None) -> Why:
-    """Return the rows of samples at positions."""
     number = view_of(samples, column)
     view = samples.plan.views[number]
     lines = planned_rows(samples, samples.resolve(positions)[number], number)

@@ -319,7 +319,6 @@ class BlockCache:
 
 @contextmanager
 def saying_no_room(folder: Path) -> Generator[None]:
-    """Say what to do where the disk is full."""
     try:
         yield
     except OSError as error:

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,11 +29,42 @@ from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import ChangedObjectError
 from penstock.files.remote import FileState, RemoteFile
-from penstock.files.scratch import scratch_file
+from penstock.files.replace import scratch_file
 from penstock.locations.blocks import BLOCK, BlockCache, CachedObject, saying_no_room, stretches
-from penstock.locations.fetch_progress import fetch_progress
 from penstock.locations.objects import NoRangesError, ObjectInfo, joined
 from penstock.locations.proven import ProvenStore
+
+SHOWN = 128 << 20
+"""Bytes of one fetch from which on a terminal shows a bar."""
+
+_one_bar = threading.Lock()
+
+
+@contextmanager
+def fetch_progress(names: set[str], nbytes: int) -> Generator[Callable[[int], None]]:
+    """Show a bar on standard error for the block, if that is a terminal, the fetch is large, and no other
+    bar is shown.
+    """
+    if nbytes < SHOWN or not _one_bar.acquire(blocking=False):
+        yield _nothing
+        return
+    try:
+        from rich.console import Console  # not at the import of this module, which small fetches need
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            what = next(iter(names)) if len(names) == 1 else f"{len(names)} files"
+            task = progress.add_task(f"fetching {what}", total=nbytes)
+            yield lambda count: progress.advance(task, count)
+    finally:
+        _one_bar.release()
+
+
+def _nothing(_: int) -> None:
+    """No bar is shown."""
+
 
 THREADS = 32
 """Requests at once, of all remote data of a process."""

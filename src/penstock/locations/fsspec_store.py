@@ -59,7 +59,6 @@ class FsspecStore(ObjectStore):
         return self._opened[1], self._opened[2]
 
     def _given(self) -> dict[str, Any]:
-        """The options for fsspec."""
         return self._options
 
     def _prepare(self, system: Any) -> None:

@@ -166,7 +166,6 @@ def local_path(given: str | os.PathLike[str]) -> Path:
 
 
 def _places(name: object) -> list[Place]:
-    """Return the places of one name."""
     text = _checked(name)
     if isinstance(name, str) and text.startswith("file:"):
         return list(_expanded(_path_of(text)))

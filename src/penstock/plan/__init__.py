@@ -4,13 +4,11 @@ from penstock.plan.base import DerivedPlan, Plan, Reordered
 from penstock.plan.batched import Batches
 from penstock.plan.delta_timestamps import DeltaTimestamps
 from penstock.plan.episodes import Episodes
-from penstock.plan.epoch_length import EpochLength
 from penstock.plan.goals import Goals
 from penstock.plan.outputs import DerivedOutput, Read, View
 from penstock.plan.pack import Pack
 from penstock.plan.packing import PackIndex, PackReport, Rule, lower_bound
-from penstock.plan.pairs import Pairs
-from penstock.plan.repeat import Repeat
+from penstock.plan.repeat import EpochLength, Repeat
 from penstock.plan.row_numbers import RowNumbers
 from penstock.plan.schedule import MixSchedule, Schedule
 from penstock.plan.select import Select, Take
@@ -18,7 +16,7 @@ from penstock.plan.sequences import Sequences
 from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
 from penstock.plan.split import Split
-from penstock.plan.steps import Steps
+from penstock.plan.steps import Pairs, Steps
 from penstock.plan.transform import (
     EpisodeTransform,
     PlanTransform,

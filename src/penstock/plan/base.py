@@ -125,12 +125,6 @@ class Plan(ABC):
         """Return the positions in `lo : hi` whose samples are of some episodes, `[m]` int64, ascending.
 
         A pack is of every episode that it has rows of. A sample without rows is of the episode of its anchor.
-
-        Args:
-            source: Number of the source of the episodes.
-            episodes: `[e]` int64 numbers of the episodes in their source, ascending.
-            lo: First position.
-            hi: Position after the last one.
         """
         raise PlanError(f"expected a plan that finds the samples of an episode, got {type(self).__name__}; define uses")
 
@@ -381,7 +375,6 @@ class SameOrder(Reordered):
 
 
 def chained(fingerprint: str, transform: object) -> str:
-    """Return the fingerprint of a transformed object."""
     return hashlib.sha256(f"{fingerprint} {transform!r}".encode()).hexdigest()
 
 
@@ -396,7 +389,6 @@ def checked(plan: Plan, positions: IntArray) -> IntArray:
 
 
 def epoch_of(plan: Plan, position: int) -> int:
-    """Return the epoch of one position."""
     return int(plan.locate(np.array([position]))[0][0])
 
 
@@ -406,7 +398,6 @@ def is_endless(plan: Plan) -> bool:
 
 
 def check_ends(plan: Plan, purpose: str) -> None:
-    """Raise an error for a plan without end."""
     if is_endless(plan):
         raise PlanError(
             f"expected a plan with an end for {purpose}, got repeat() without a number or a mix that never stops; call "
@@ -437,7 +428,6 @@ def in_each_epoch(places: IntArray, size: int, lo: int, hi: int) -> IntArray:
 
 
 def within(positions: IntArray, lo: int, hi: int) -> IntArray:
-    """Return the positions that are in `lo : hi`."""
     return positions[(positions >= lo) & (positions < hi)]
 
 

@@ -135,7 +135,6 @@ class BatchedPlan(Reordered):
 
     @override
     def inverse(self, below: IntArray, lo: int, hi: int) -> IntArray:
-        """Plans each window that has some of them."""
         parts = [NONE]
         while len(below):
             window = self._window(int(below[0]))
@@ -195,7 +194,6 @@ class BatchedPlan(Reordered):
         return start, min(start + many, bounds[stretch + 1]), size, tokens
 
     def _made(self, position: int) -> _PlannedWindow:
-        """Plan the window of a position."""
         rule = self._batches
         start, stop, size, tokens = self._bounds(position)
         below = np.arange(start, stop)

@@ -23,13 +23,12 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import IntArray
-from penstock.core.columns import Columns, under
-from penstock.core.lazy_columns import LazyColumns
+from penstock.core.columns import Columns, LazyColumns, under
 from penstock.core.ragged import Array
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.errors import PlanError, StateError, suggestion
-from penstock.files.shared import SHARED_BYTES, shared_arrays
+from penstock.files.user_cache import SHARED_BYTES, shared_arrays
 from penstock.formats.base.returns import RETURN, returns_of
 from penstock.formats.base.source import Source
 from penstock.kernels.locate import Groups, OffsetGroups
@@ -77,7 +76,6 @@ class Episodes:
     def of(cls, source: Source, first: int) -> Episodes | None: ...
     @classmethod
     def of(cls, source: Source, first: int | None = None) -> Episodes | None:
-        """Return all episodes of a source, or the first ones."""
         n = len(source) if first is None else first
         fingerprint = source.fingerprint if first is None else source.fingerprint_of(first)
         if fingerprint is None:
@@ -133,7 +131,6 @@ class Episodes:
         return Groups.shared(key, lambda: np.maximum(0, -(-(self.length - room) // stride)), *known)
 
     def with_table(self, table: Callable[[], Columns]) -> Episodes:
-        """Return the same episodes with other metadata columns."""
         return Episodes(
             self.source,
             self.index,

@@ -76,7 +76,6 @@ class Read:
     columns: tuple[str | None, ...] = ()
 
     def of(self, source: int) -> str | None:
-        """Return the column of one source, or None."""
         return self.columns[source] if self.columns else self.column
 
 

@@ -29,7 +29,6 @@ def as_ramp(name: str, value: Any) -> int | tuple[tuple[int, int], ...]:
 
 
 def ramp_at(ramp: Ramp, position: int) -> int:
-    """Return the value of a ramp at a position."""
     if isinstance(ramp, int):
         return ramp
     return ramp[bisect_right([begin for begin, _ in ramp], position) - 1][1]

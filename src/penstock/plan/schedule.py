@@ -277,7 +277,6 @@ def _horizon(targets: PickTargets, sizes: dict[int, int], stop: str) -> int:
 
 
 def _stretches(shares: Sequence[Fraction] | Stretches) -> Stretches:
-    """Constant shares as one stretch."""
     if len(shares) == 0:
         raise PlanError("expected the shares of at least one source, got none")
     return cast(Stretches, shares if isinstance(shares[0], tuple) else [(0, shares)])

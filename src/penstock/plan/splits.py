@@ -162,7 +162,6 @@ def _numbered(tree: Tree) -> Iterator[tuple[tuple[int, int], list[int], list[int
 
 
 def _sources(tree: Tree) -> list[int]:
-    """The sources of a tree."""
     return [s for child in tree for s in _sources(child)] if is_tuple(tree) else [tree]
 
 

@@ -37,7 +37,7 @@ from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray, UInt
 from penstock.core.frozen import set_fields
 from penstock.core.ragged import ranges
 from penstock.errors import PlanError
-from penstock.files.shared import SHARED_BYTES, shared_arrays
+from penstock.files.user_cache import SHARED_BYTES, shared_arrays
 from penstock.kernels.mixing import LOWER, SHARE, deal
 from penstock.kernels.permute import permute
 from penstock.plan.base import ENDLESS, DerivedPlan, Plan

@@ -129,7 +129,6 @@ def _tree(text: str) -> ast.expr:
 
 
 def evaluate(text: str, table: Columns) -> BoolArray:
-    """Return the value of a condition."""
     try:
         with np.errstate(all="ignore"):
             return np.asarray(_value(_parse(text), table))

@@ -188,7 +188,6 @@ class TextBatchColumn:
         self.values[i:] = (tuple(_as_text(self.path, i, text) for text in value),)
 
     def cut(self, lo: int, hi: int, env: int) -> Ragged:
-        """Return rows of one environment."""
         return Ragged.from_strings(row[env] for row in self.values[lo:hi])
 
     def merge(self, row: int, mask: BoolArray) -> None:
@@ -296,7 +295,6 @@ class EpisodeBuffer:
         return {**rows, "rewards": self._reward.array[i : i + 1], **flags, **self.boundary_rows(i + 1)}
 
     def take(self, terminated: bool, truncated: bool, carry: bool = False) -> dict[str, Array]:
-        """Return the columns of the episode."""
         n, self.steps = self.steps, 0
         columns: dict[str, Array] = {path: c.take(n + 1, carry) for path, c in self._observations.items()}
         columns.update({path: c.take(n) for path, c in self._actions.items()})

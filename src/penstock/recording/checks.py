@@ -36,7 +36,6 @@ class Checks:
         self._leaves.append(_leaf("rewards", Box(np.array(-np.inf), np.array(np.inf), np.dtype(np.float64))))
 
     def __call__(self, number: int, columns: dict[str, Array]) -> None:
-        """Check one episode."""
         for leaf in self._leaves:
             values = columns[leaf.path]
             if isinstance(values, Ragged) or not leaf.holds(values):

@@ -44,7 +44,6 @@ class InfoSchema:
         self.fixed = False
 
     def all_fields(self) -> dict[str, Field]:
-        """Return the fields and their masks."""
         if self.policy == "error":
             return dict(self.fields)
         masks = {self.mask(path): Field(np.dtype(np.bool_), (), self.align) for path in self.fields}
@@ -53,7 +52,6 @@ class InfoSchema:
         return self.fields | masks | shapes
 
     def mask(self, path: str) -> str:
-        """Return the path of the mask of a column."""
         return MASK + path.removeprefix(self.prefix)
 
     def shape(self, path: str) -> str:
@@ -61,7 +59,6 @@ class InfoSchema:
         return SHAPE + path.removeprefix(self.prefix)
 
     def add(self, path: str, i: int, value: Any) -> Field:
-        """Add a column."""
         if path in self.fields:  # another environment's infos decided it
             return self.fields[path]
         if self.fixed:
@@ -73,7 +70,6 @@ class InfoSchema:
         return self.fields[path]
 
     def unknown(self, i: int, path: str) -> DataError:
-        """Return the error for a row with an unknown column."""
         return DataError(
             f"expected {self.prefix or 'extras'} with the columns {list(self.fields)}, got {path} too - at row {i}; "
             + (_TOLERATE if self.policy == "error" else _EXAMPLE)
@@ -94,7 +90,6 @@ class InfoColumns:
         self._root = _Node(self, schema.prefix)
 
     def store(self, i: int, info: Any) -> None:
-        """Store an info in a row."""
         schema = self.schema
         if i == 0:
             for leaf in self._leaves.values():
@@ -115,7 +110,6 @@ class InfoColumns:
         return columns
 
     def leaf(self, path: str, field: Field) -> _Leaf:
-        """Make the column of a path."""
         kind = _MaskedLeaf if self.schema.policy == "union" else _Leaf
         self._leaves[path] = kind(self.schema, path, column_for(path, field, "exact"))
         return self._leaves[path]

@@ -117,7 +117,6 @@ class LoadedPolicy:
         self._random = act is not None and takes_argument(act, "rng")
 
     def act_on(self, observations: Any, rng: Any) -> Any:
-        """Return what the function does."""
         if self.act is None:
             raise DataError("expected a policy, got none")
         return self.act(observations, rng=rng) if self._random else self.act(observations)
@@ -157,7 +156,6 @@ class PolicyLoader:
 
 
 def find_policy(name: str, folder: str | os.PathLike[str] | None = None) -> Act:
-    """Return the function `module:function`."""
     return named_function(name, "a policy as random or module:function", folder)
 
 

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 from penstock.core.narrowing import is_listed, is_mapping
-from penstock.envs.named import NamedEnvironments, benchmarks, makers_of
+from penstock.envs.recovery import NamedEnvironments, benchmarks, makers_of
 from penstock.errors import DataError, suggestion
 from penstock.recording.hooks import episode_seed
 from penstock.recording.infos import make_infos

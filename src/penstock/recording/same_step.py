@@ -90,7 +90,6 @@ class LastInfos:
             self._inner = inner.step
 
     def note_reset(self, infos: Mapping[str, Any]) -> None:
-        """Note the keys of a reset."""
         self._of_reset |= infos.keys()
 
     def keys(self, infos: Mapping[str, Any]) -> list[str]:

@@ -26,7 +26,6 @@ def from_gymnasium(space: GymSpace) -> spaces.Space:
 
 
 def to_gymnasium(space: spaces.Space) -> GymSpace:
-    """Convert a space to Gymnasium."""
     convert = _TO.get(type(space))
     if convert is None:
         raise SpecError(f"expected a space among {', '.join(kind.__name__ for kind in _TO)}, got {space}")

@@ -17,12 +17,11 @@ from typing_extensions import override
 from penstock.core.arrays import IntArray
 from penstock.core.columns import under
 from penstock.core.spec import ALIGNS, Align, Spec
-from penstock.data.n_step import Arrays, NStepSums, require_summable
 from penstock.errors import ArgumentError, PlanError, SpecError
 from penstock.kernels.replay import ALIGN, COLUMN, END, EVERY, HI, LO, MASK, PAD, REPEAT, ROW_BYTES, SHIFT, VIEWS
 from penstock.plan.anchored import AnchoredPlan
 from penstock.plan.episodes import Episodes
-from penstock.plan.n_step import REAL, SUMMED
+from penstock.plan.steps import REAL, SUMMED, Arrays, NStepSums, require_summable
 from penstock.plan.transform import SampleTransform, require_int
 
 

@@ -201,7 +201,7 @@ class GymnasiumSteps:
         now = self._rows(leaves("observations", observations), self._boundary)
         after = self._rows(leaves("observations", following), self._boundary)
         rows = self._rows(values, self._others)
-        ended = rows["terminations"] | rows["truncations"]
+        ended = (rows["terminations"] != 0) | (rows["truncations"] != 0)
         ends = True in ended.tolist()
         lanes = self._lanes
         if self._last:

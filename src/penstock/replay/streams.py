@@ -201,7 +201,8 @@ class StepWriter:
         """What `take` compares values with: flags of a step that ends nothing, and the last boundary rows."""
         flags, before, after = self._parts
         whole = [copy is _BYTES for copy in self._copies]
-        last: list[Any] = [bytes(self._lanes) if whole[number] else False for number in range(flags, before)]
+        sizes = [self._lanes * column.row_bytes for column, _ in self._fields]
+        last: list[Any] = [bytes(sizes[number]) if whole[number] else False for number in range(flags, before)]
         for number in range(before, after):
             row = self._columns[number].rows[self._row]
             last.append(row.tobytes() if whole[number] else row.item())

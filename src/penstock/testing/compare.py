@@ -14,19 +14,7 @@ from penstock.core.spec import Field
 
 
 def assert_same_array(actual: Array, expected: Array, where: str) -> None:
-    """Fail unless dtype, shape and every bit are equal (so NaN equals NaN).
-
-    Args:
-        actual: The array that was read.
-        expected: The array that it should be.
-        where: Text of the failure, such as the name of the column.
-
-    Raises:
-        AssertionError: They differ.
-
-    Example:
-        >>> assert_same_array(np.array([np.nan]), np.array([np.nan]), "rewards")
-    """
+    """Fail unless dtype, shape and every bit are equal (so NaN equals NaN)."""
     assert isinstance(actual, Ragged) == isinstance(expected, Ragged), where
     assert actual.dtype == expected.dtype, where
     assert actual.shape == expected.shape, where
@@ -37,19 +25,7 @@ def assert_same_array(actual: Array, expected: Array, where: str) -> None:
 
 
 def assert_same_episode(actual: Episode, expected: Episode) -> None:
-    """Fail unless columns and metadata are equal.
-
-    Args:
-        actual: The episode that was read.
-        expected: The episode that it should be. Metadata that it lacks are not compared.
-
-    Raises:
-        AssertionError: They differ.
-
-    Example:
-        >>> from penstock.testing.examples import FLAT
-        >>> assert_same_episode(FLAT.episodes()[0], FLAT.episodes()[0])
-    """
+    """Fail unless columns and metadata are equal."""
     assert len(actual) == len(expected)
     assert list(actual.columns) == list(expected.columns)
     for path, array in expected.columns.items():
@@ -59,40 +35,12 @@ def assert_same_episode(actual: Episode, expected: Episode) -> None:
 
 
 def rows_of(episodes: Sequence[Episode], path: str) -> list[npt.NDArray[np.generic]]:
-    """Return every row of a column over all episodes.
-
-    Args:
-        episodes: The episodes, in order.
-        path: Path of the column.
-
-    Returns:
-        One array for each row.
-
-    Example:
-        >>> from penstock.testing.examples import FLAT
-        >>> len(rows_of(FLAT.episodes(), "rewards"))
-        13
-    """
+    """Return every row of a column over all episodes."""
     return [row for episode in episodes for row in _listed(episode.columns[path])]
 
 
 def brute_force(rows: Sequence[npt.NDArray[np.generic]], field: Field, selection: Selection) -> Array:
-    """Read a selection row by row: the slow definition of `Source.read`.
-
-    Args:
-        rows: All rows of the column, as `rows_of` returns them.
-        field: Field of the column.
-        selection: Rows to read, `n` samples of `L` steps.
-
-    Returns:
-        `[n, L, ...]`, or ragged rows; padding is zero, or an empty row.
-
-    Example:
-        >>> zero, one = np.zeros(1, np.int64), np.ones(1, np.int64)
-        >>> rows = [np.array(5.0), np.array(6.0)]
-        >>> brute_force(rows, Field(np.dtype("f8")), Selection(zero, one, one, zero, (1, 2))).tolist()
-        [[6.0, 0.0]]
-    """
+    """Read a selection row by row: the slow definition of `Source.read`."""
     n, width = selection.shape
     grid = [np.zeros((0,) if field.ragged else field.shape, field.dtype) for _ in range(n * width)]
     for start, length, destination in zip(selection.start, selection.length, selection.destination, strict=True):
@@ -105,21 +53,7 @@ def brute_force(rows: Sequence[npt.NDArray[np.generic]], field: Field, selection
 
 
 def random_selection(rng: np.random.Generator, total: int, n: int, width: int) -> Selection:
-    """Draw a selection: up to two spans for each sample at random rows, with padding between and around them.
-
-    Args:
-        rng: Random numbers.
-        total: Rows of the column.
-        n: Samples.
-        width: Steps of a sample.
-
-    Returns:
-        The selection, of source 0.
-
-    Example:
-        >>> random_selection(np.random.default_rng(0), total=10, n=3, width=4).shape
-        (3, 4)
-    """
+    """Draw a selection: up to two spans for each sample at random rows, with padding between and around them."""
     spans: list[tuple[int, int, int]] = []
     for sample in range(n):
         cuts = np.sort(rng.integers(width + 1, size=4)).tolist()

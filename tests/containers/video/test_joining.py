@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from penstock.containers.video import VideoFiles, VideoWriter, packet_index
-from penstock.containers.video.joining import can_join, join_videos
-from penstock.containers.video.writer import _set_decoding_times
+from penstock.containers.video.writer import _set_decoding_times, can_join, join_videos
 from penstock.errors import DataError
 from tests.containers.video.conftest import decoded, pictures
 

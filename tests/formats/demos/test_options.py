@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.formats.demos import FORMAT
-from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.source import Kind
 
 KINDS = FORMAT.kinds
 

@@ -19,7 +19,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.formats.base.writer import PartStart
-from penstock.formats.lerobot import FORMAT, parts
+from penstock.formats.lerobot import FORMAT, joining
 from penstock.formats.lerobot.writer import LeRobotWriter
 from penstock.testing.compare import assert_same_array
 from penstock.testing.examples import field, random_episode
@@ -148,7 +148,7 @@ def test_videos_are_joined_until_a_file_is_full(kept: int, tmp_path: Path, monke
     sizes, frames = [path.stat().st_size for path in own], [len(packet_index(path, keep=False)) for path in own]
     contents = [path.read_bytes() for path in own]
     limit = sum(sizes[:kept]) + 1  # so that the first file has so many
-    monkeypatch.setattr(parts, "MIB", limit)
+    monkeypatch.setattr(joining, "MIB", limit)
     FORMAT.join_parts(written, tmp_path / "joined", tmp_path / "joined")
     groups: list[list[int]] = []  # LeRobot's rule: a file is full when the next one would make it as large as its limit
     for number, size in enumerate(sizes):
@@ -183,8 +183,8 @@ def test_joining_that_is_interrupted_goes_on(changes: str, tmp_path: Path, monke
         writer.write_all(episodes)
     written = write_parts(tmp_path, SPEC, episodes, [0, 1, 2, 4, 6], {**VIDEO, "video_files_size_in_mb": 1})
     sizes = [next(part.glob("videos/*/*/*.mp4")).stat().st_size for part in written]
-    monkeypatch.setattr(parts, "MIB", max(sizes[0] + 1, sum(sizes[1:3]) + 1))
-    real = getattr(parts, changes)
+    monkeypatch.setattr(joining, "MIB", max(sizes[0] + 1, sum(sizes[1:3]) + 1))
+    real = getattr(joining, changes)
     for allowed in range(100):
         left = [allowed]
 
@@ -194,7 +194,7 @@ def test_joining_that_is_interrupted_goes_on(changes: str, tmp_path: Path, monke
             left[0] -= 1
             real(*given, **options)
 
-        monkeypatch.setattr(parts, changes, change)
+        monkeypatch.setattr(joining, changes, change)
         try:
             FORMAT.join_parts(written, tmp_path / "joined", tmp_path / "joined")
             break

@@ -24,8 +24,8 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, LockedError, SpecError
-from penstock.files import rename
-from penstock.formats.lerobot import FORMAT, pending, stats
+from penstock.files import replace
+from penstock.formats.lerobot import FORMAT, joining, stats
 from penstock.formats.lerobot import writer as writer_module
 from penstock.formats.lerobot.episodes import read_entries
 from penstock.formats.lerobot.info import read_info
@@ -125,13 +125,13 @@ def test_files_are_full_at_their_size_and_folders_at_their_count(tmp_path: Path)
 def test_each_pending_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Saving an episode takes as long with many pending episodes as with few."""
     read: list[Path] = []
-    real = pending.read_pending_episode
+    real = joining.read_pending_episode
 
     def noted(info: Any, path: Path) -> Any:
         read.append(path)
         return real(info, path)
 
-    for module in (pending, writer_module):
+    for module in (joining, writer_module):
         monkeypatch.setattr(module, "read_pending_episode", noted)
     spec = Spec({"observations": field("f8", 4)})
     made = [episode(e, 3, spec) for e in range(12)]
@@ -363,7 +363,7 @@ def ended_at(step: int, path: Path) -> bool:
             writer = FORMAT.append(path)
             for name in CALLS:
                 setattr(os, name, counted(getattr(os, name)))
-            rename._renameat2 = counted(rename._renameat2)
+            replace._renameat2 = counted(replace._renameat2)
             writer.close()
             os._exit(0)
         finally:

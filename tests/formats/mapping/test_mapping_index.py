@@ -16,7 +16,7 @@ import pytest
 import penstock
 from penstock.core.damage import collected_damage
 from penstock.errors import ArgumentError, FormatError
-from penstock.formats.mapping import index, source
+from penstock.formats.mapping import source
 from penstock.testing.compare import assert_same_episode
 from tests.formats.mapping import layouts
 
@@ -32,7 +32,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return original(paths, *args, **options)
 
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(index, "WORTH_FILES", 1)
+    monkeypatch.setattr(source, "WORTH_FILES", 1)
     monkeypatch.setattr(source, "tree_of", counted)
     return names
 

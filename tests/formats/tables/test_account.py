@@ -21,7 +21,7 @@ from penstock.core.damage import collected_damage
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.base.source import Source
-from penstock.formats.tables import FORMAT, survey
+from penstock.formats.tables import FORMAT, source
 from penstock.testing.accounts import AccountContract, Leftover, Planted
 
 HTML = b"<!doctype html><title>404</title>" * 30
@@ -122,7 +122,7 @@ class TestSurveyed(TestStream):
 
     @pytest.fixture(autouse=True)
     def many(self, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-        monkeypatch.setattr(survey, "MANY_FILES", 1)
+        monkeypatch.setattr(source, "MANY_FILES", 1)
         monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 

@@ -127,7 +127,7 @@ def test_recordings_that_number_alike_stay_apart(
         with penstock.open(tmp_path / kind) as data:
             assert np.diff(data.source.offsets).tolist() == lengths
             assert (np.diff(data.windows(2)[:]["x"], axis=1) == 1).all()
-    monkeypatch.setattr("penstock.formats.tables.survey.MANY_FILES", 2)
+    monkeypatch.setattr("penstock.formats.tables.source.MANY_FILES", 2)
     with penstock.open(tmp_path / "parquet") as data:
         assert np.diff(data.source.offsets).tolist() == lengths
     with penstock.open(tmp_path / "one", columns=["x"]) as data:

@@ -289,7 +289,7 @@ def test_columns_the_layouts_have_no_place_for(tmp_path: Path) -> None:
 def test_pickles_that_we_write_are_read_as_data_and_by_python(tmp_path: Path) -> None:
     import pickle
 
-    from penstock.formats.webdataset.pickles import dumps
+    from penstock.formats.webdataset.seed_writer import dumps
 
     values = [
         None,

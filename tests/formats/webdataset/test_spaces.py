@@ -13,7 +13,7 @@ from penstock.core.spaces import Box, Dict, Discrete, Space, Tuple
 from penstock.files.mapping import map_file
 from penstock.formats.webdataset import seed, seed_writer
 from penstock.formats.webdataset.content import index_place
-from penstock.formats.webdataset.pickles import dumps
+from penstock.formats.webdataset.seed_writer import dumps
 from penstock.formats.webdataset.source import ShardSource
 
 SIDE = 16

@@ -12,7 +12,7 @@ from penstock.core.arrays import BoolArray, ByteArray, IntArray
 from penstock.errors import DataError, require
 from penstock_chess.formats.lc0.records import FRAME
 from penstock_chess.kernels import games
-from penstock_chess.kernels.state import BLACK, CASTLE, CLOCK, EN_PASSANT, INDEX, SEEN, TRANSFORM
+from penstock_chess.kernels.layout import BLACK, CASTLE, CLOCK, EN_PASSANT, INDEX, SEEN, TRANSFORM
 from penstock_chess.moves import Transposition, policy_index, squares
 
 

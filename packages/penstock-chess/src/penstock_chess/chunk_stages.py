@@ -13,7 +13,7 @@ from penstock_live.hooks import Frames, Rejected
 
 class ChunkValidator:
     """Lets games through that have none of some `faults`, by default those for which the original's rescorer fails a
-    game. A stage of `penstock_live.chunk_stages.ChunkStages`. Cost: one `validate`, two microseconds a frame.
+    game. A stage of `penstock_live.ChunkStages`. Cost: one `validate`, two microseconds a frame.
     """
 
     def __init__(self, faults: Set[Fault] = REFERENCE) -> None:
@@ -26,7 +26,7 @@ class ChunkValidator:
 
 
 class ChunkRescorer:
-    """Checks games and corrects their targets, in place. A stage of `penstock_live.chunk_stages.ChunkStages`."""
+    """Checks games and corrects their targets, in place. A stage of `penstock_live.ChunkStages`."""
 
     def __init__(self, rescorer: Rescorer) -> None:
         self._apply = rescorer.apply

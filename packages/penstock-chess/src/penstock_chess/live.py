@@ -21,9 +21,8 @@ from penstock_chess.rescore import Rescorer
 from penstock_chess.tensors import ChessTensors
 from penstock_chess.validate import REFERENCE, Fault
 from penstock_live.chunk_sources import ChunkSourceLoader
-from penstock_live.chunk_stages import ChunkStages, Transform
 from penstock_live.directory import FilePathProvider, Watch
-from penstock_live.hooks import ChunkFunctions, Frames
+from penstock_live.hooks import ChunkFunctions, ChunkStages, Frames, Transform
 from penstock_live.journal import Journal, Move
 from penstock_live.pipeline import LiveOptions, LivePipeline
 from penstock_live.splitter import ChunkSourceSplitter, SplitPart

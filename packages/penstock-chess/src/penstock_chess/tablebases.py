@@ -56,7 +56,6 @@ class MateProber(Protocol):
 
 
 def _folders(paths: tuple[str, ...], ending: str) -> Iterator[str]:
-    """The paths, each of which has tables."""
     for path in paths:
         if not Path(path).is_dir() or not any(Path(path).glob(f"*{ending}")):
             raise DataError(f"expected a folder with tables (*{ending}), got {path!r}; leave it out to do without")

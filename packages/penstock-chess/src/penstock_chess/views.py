@@ -15,7 +15,7 @@ from penstock.data.dataset import EpisodeDataset
 from penstock.formats.base.source import Source
 from penstock_chess.boards import Game, replay
 from penstock_chess.formats.lc0.records import FRAME
-from penstock_chess.kernels.state import FROM, PROMOTES, TO
+from penstock_chess.kernels.layout import FROM, PROMOTES, TO
 
 MOST_PLIES = 2_000  # of one game: the longest game of chess under the rules of FIDE is longer, no game of training is
 LETTERS = ".PNBRQKpnbrqk"

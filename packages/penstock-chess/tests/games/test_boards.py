@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import DataError
 from penstock_chess.boards import as_frames, chess_board, replay
 from penstock_chess.formats.lc0 import FRAME
-from penstock_chess.kernels.state import FROM, PROMOTES, TO
+from penstock_chess.kernels.layout import FROM, PROMOTES, TO
 from penstock_chess.moves import MOVES
 from penstock_chess.validate import EVERY, validate
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.loading import lookahead, position_source
+from penstock.loading import position_source
 from penstock.locations import fetching
 from penstock.locations import mirror as mirrors
 from penstock_cluster.simulation import StorageConstants, epoch, reads, simulate
@@ -76,7 +76,7 @@ def test_bytes_and_requests_are_those_of_a_loader(
     data = samples(site.url)
     if estimated:  # an epoch has many calls, and few of them are looked at
         monkeypatch.setattr(position_source, "JOB_BYTES", 1 << 19)
-        monkeypatch.setattr(lookahead, "AHEAD_BYTES", 1 << 20)
+        monkeypatch.setattr(position_source, "AHEAD_BYTES", 1 << 20)
         monkeypatch.setattr(epoch, "AHEAD_BYTES", 1 << 20)
         monkeypatch.setattr(epoch, "PHASES", 8)
         monkeypatch.setattr(reads, "COUNTED_SAMPLES", 1 << 10)

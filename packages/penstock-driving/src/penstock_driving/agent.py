@@ -119,21 +119,7 @@ class AgentDataset(RasterDataset):
 
 @dataclass(frozen=True)
 class Least:
-    """Frames that a track must have before and after an observation.
-
-    Args:
-        history: Frames before. The default is 10.
-        future: Frames after. The default is 1.
-        rejected: `"leave_out"` (the default) or `"keep"`: whether agents that a threshold rejects are samples if both
-            numbers are 0.
-
-    Raises:
-        DataError: `rejected` is another word.
-
-    Example:
-        >>> Least(5).history
-        5
-    """
+    """Frames that a track must have before and after an observation."""
 
     history: int = MIN_HISTORY
     future: int = MIN_FUTURE
@@ -153,36 +139,7 @@ def masked(
     thresholds: Thresholds | None,
     cache: str | os.PathLike[str] | None,
 ) -> tuple[AnyArray, IntArray]:
-    """Return the mask of a dataset of agents, and the rows of the agents that it selects.
-
-    Args:
-        cfg: Configuration of l5kit with `model_params` and `raster_params`.
-        logs: The four arrays of a driving log, with `N` observations.
-        timeline: Frames of the scenes.
-        agents_mask: `[N, 2]` integers or `[N]` bool. None computes the mask.
-        least: Frames that a track must have before and after.
-        thresholds: Limits for the computed mask, None for the defaults.
-        cache: Folder that keeps the computed mask, None for none.
-
-    Returns:
-        The mask, and `[n]` int64 rows of the agents.
-
-    Raises:
-        DataError: The mask has another shape or dtype, or comes with `thresholds` or `cache`.
-
-    Example:
-        >>> from penstock_driving.logs import Arrays
-        >>> from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
-        >>> kinds = (SCENE_DTYPE, 1), (FRAME_DTYPE, 1), (AGENT_DTYPE, 2), (TL_FACE_DTYPE, 0)
-        >>> logs = Arrays(*(np.zeros(n, dtype) for dtype, n in kinds))
-        >>> logs.scenes["frame_index_interval"], logs.frames["agent_index_interval"] = [0, 1], [0, 2]
-        >>> raster = {"raster_size": (9, 9), "pixel_size": (1, 1), "ego_center": (0.5, 0.5)}
-        >>> raster |= {"filter_agents_threshold": 0.5, "set_origin_to_bottom": True}
-        >>> model = {"history_num_frames": 1, "future_num_frames": 2, "step_time": 0.1}
-        >>> cfg = {"raster_params": raster, "model_params": model}
-        >>> masked(cfg, logs, Timeline.of(logs), np.array([False, True]), Least(), None, None)[1].tolist()
-        [1]
-    """
+    """Return the mask of a dataset of agents, and the rows of the agents that it selects."""
     if agents_mask is not None and (thresholds is not None or cache is not None):
         raise DataError("expected a mask, or the thresholds and the cache of one, got both")
     thresholds = replace(thresholds or Thresholds(), probability=Sampling.of(cfg).threshold)
@@ -201,19 +158,7 @@ def masked(
 
 
 def mask_of(rows: IntArray, count: int) -> BoolArray:
-    """Return a mask of rows.
-
-    Args:
-        rows: `[n]` row numbers below `count`.
-        count: Rows of the mask.
-
-    Returns:
-        `[count]` bool.
-
-    Example:
-        >>> mask_of(np.array([2, 0]), 3).tolist()
-        [True, False, True]
-    """
+    """Return a mask, `[count]` bool, of row numbers."""
     mask = np.zeros(count, np.bool_)
     mask[rows] = True
     return mask

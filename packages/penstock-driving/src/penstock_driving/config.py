@@ -98,19 +98,7 @@ class Sampling:
 
 
 class ConfigSection(dict[str, Any]):
-    """A section of a configuration. A missing key is an error with its full name.
-
-    Args:
-        name: Name of the section.
-        values: Entries.
-
-    Raises:
-        DataError: A key is missing when it is read.
-
-    Example:
-        >>> ConfigSection("model_params", {"step_time": 0.1})["step_time"]
-        0.1
-    """
+    """A section of a configuration. A missing key is an error with its full name."""
 
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
         super().__init__(values)
@@ -125,22 +113,7 @@ OPTIONAL = {"raster_params": ("map_type", "disable_traffic_light_faces", "option
 
 
 def section(config: Mapping[str, Any], name: str) -> ConfigSection:
-    """Return a section of a configuration.
-
-    Args:
-        config: Configuration of l5kit.
-        name: Name of the section.
-
-    Returns:
-        The section, which raises `DataError` for missing keys when they are read.
-
-    Raises:
-        DataError: The section is missing, or a key looks like a misspelt optional one.
-
-    Example:
-        >>> section({"model_params": {"step_time": 0.1}}, "model_params")["step_time"]
-        0.1
-    """
+    """Return a section of a configuration."""
     values = config.get(name)
     if not is_mapping(values):
         raise DataError(f"expected a section {name} in the configuration, got {sorted(config)}")

@@ -43,7 +43,6 @@ class Sampled:
         return self.described if self.perturbation is None else f"{self.described} moved by {self.perturbation!r}"
 
     def __call__(self, columns: Columns, positions: IntArray) -> Columns:
-        """The samples of a batch."""
         return self.make(columns["row"], positions)
 
     def __repr__(self) -> str:

@@ -159,7 +159,6 @@ class Timeline:
 
     @property
     def scenes(self) -> int:
-        """How many there are."""
         return len(self.offsets) - 1
 
     def scene_of(self, frames: IntArray) -> IntArray:
@@ -251,7 +250,6 @@ class Tracks:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
         return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
     @cached_property

@@ -155,24 +155,6 @@ def rejected_agents(
     Both have zeros in a mask.
 
     Cost: one pass over the agents.
-
-    Args:
-        logs: The four arrays of a driving log, with `N` observations.
-        thresholds: Limits; `probability` and `distance` are used. The default is `Thresholds()`.
-        timeline: Frames of the scenes, if they are known already. The default is None: computed.
-
-    Returns:
-        `[N]` bool.
-
-    Example:
-        >>> from penstock_driving.logs import Arrays
-        >>> from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
-        >>> sizes = {1: SCENE_DTYPE}, {1: FRAME_DTYPE}, {2: AGENT_DTYPE}, {0: TL_FACE_DTYPE}
-        >>> logs = Arrays(*(np.zeros(n, dtype) for size in sizes for n, dtype in size.items()))
-        >>> logs.scenes["frame_index_interval"], logs.frames["agent_index_interval"] = [0, 1], [0, 2]
-        >>> logs.agents["label_probabilities"][:, 3], logs.agents["centroid"][1] = 1, [99, 0]  # too far from the ego
-        >>> rejected_agents(logs).tolist()
-        [False, True]
     """
     timeline = Timeline.of(logs) if timeline is None else timeline
     rejected = np.ones(len(logs.agents), np.bool_)
@@ -190,28 +172,6 @@ def reference_mask(path: str | os.PathLike[str], name: str | float = 0.5) -> UIn
     """Read the mask that l5kit stored in the folder of a dataset.
 
     l5kit names masks by the probability alone; the caller must know that the other thresholds are the wanted ones.
-
-    Args:
-        path: Folder of the dataset.
-        name: Name of the mask: a probability, or a name of l5kit's first versions such as `"10_50_0.5"` (history,
-            future, probability). The default is 0.5.
-
-    Returns:
-        `[N, 2]` uint32 under a probability, `[N]` bool under a name of the first versions.
-
-    Raises:
-        FormatError: There is no such mask, or it has another dtype or shape.
-
-    Example:
-        >>> import json, tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> array = {"zarr_format": 2, "shape": [1, 2], "chunks": [1, 2], "dtype": "<u4", "order": "C", "fill_value": 0}
-        >>> (folder / "agents_mask" / "0.5").mkdir(parents=True)
-        >>> for name, value in (".zgroup", {"zarr_format": 2}), ("agents_mask/0.5/.zarray", array):
-        ...     _ = (folder / name).write_text(json.dumps({**value, "compressor": None, "filters": None}))
-        >>> _ = (folder / "agents_mask" / "0.5" / "0.0").write_bytes(np.array([0, 5], "<u4").tobytes())
-        >>> reference_mask(folder).tolist()
-        [[0, 5]]
     """
     group = ZarrGroup(path)
     mask = group.array(f"agents_mask/{name}")[:]
@@ -226,24 +186,7 @@ def reference_mask(path: str | os.PathLike[str], name: str | float = 0.5) -> UIn
 
 
 def chosen(mask: AnyArray, rows: int, history: int = MIN_HISTORY, future: int = MIN_FUTURE) -> IntArray:
-    """Return the rows of the agents that a mask selects.
-
-    Args:
-        mask: `[N]` bool, or `[N, 2]` integers: frames before and after.
-        rows: `N`, the number of agents.
-        history: Frames before that are required. Only for `[N, 2]`. The default is 10.
-        future: Frames after that are required. Only for `[N, 2]`. The default is 1.
-
-    Returns:
-        `[n]` int64, ascending.
-
-    Raises:
-        DataError: The mask has another number of rows, shape or dtype.
-
-    Example:
-        >>> chosen(np.array([[0, 9], [10, 1], [12, 0]], np.uint32), 3).tolist()
-        [1]
-    """
+    """Return the rows, ascending, that a mask selects: `[N]` bool, or `[N, 2]` frames before and after."""
     mask = np.asarray(mask)
     if mask.shape not in ((rows,), (rows, 2)) or (mask.ndim == 1 and mask.dtype != np.bool_) or mask.dtype.kind == "f":
         raise DataError(
@@ -254,17 +197,5 @@ def chosen(mask: AnyArray, rows: int, history: int = MIN_HISTORY, future: int = 
 
 
 def coverage(mask: UInt32Array, steps: tuple[int, ...] = (0, 10, 30, 50)) -> IntArray:
-    """Count the observations that have at least some frames before and after.
-
-    Args:
-        mask: `[N, 2]` uint32, as `agents_mask` returns it.
-        steps: `S` numbers of frames. The default is `(0, 10, 30, 50)`.
-
-    Returns:
-        `[S, S]` int64: rows for frames before, columns for frames after.
-
-    Example:
-        >>> coverage(np.array([[0, 1], [1, 0]], np.uint32), (0, 1)).tolist()
-        [[2, 1], [1, 0]]
-    """
+    """Count the observations, `[S, S]`, with at least `S` numbers of frames before (rows) and after (columns)."""
     return np.array([[len(chosen(mask, len(mask), past, ahead)) for ahead in steps] for past in steps])

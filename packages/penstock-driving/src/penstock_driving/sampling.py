@@ -50,22 +50,10 @@ _FEW = 24  # samples of a scene that cost less alone than the table of their sce
 
 @dataclass(frozen=True, eq=False)
 class SampleSubjects:
-    """Subjects of a batch of `n` samples: the ego, or an observation of an agent.
+    """Subjects of a batch of `n` samples: the ego, or an agent. The ego has row and track -1.
 
-    Args:
-        scene: `[n]` int64 number of the scene.
-        frame: `[n]` int64 frame of the dataset.
-        agent: `[n]` int64 row of the agents, -1 for the ego.
-        track: `[n]` int64 track id, -1 for the ego.
-        pose: `[n, 3]` float64: x and y in metres, yaw in radians, in the world.
-        extent: `[n, 3]` metres: length, width, height.
-        ego: `[n, history + 1, 3]` poses of the ego from the current frame backwards, if it was moved. The default is
-            None: the poses of the frames.
-
-    Example:
-        >>> one = np.zeros(1, np.int64)
-        >>> SampleSubjects(one, one, one - 1, one - 1, np.zeros((1, 3)), np.ones((1, 3))).agent.tolist()
-        [-1]
+    `pose` `[n, 3]` x, y (metres) and yaw (radians) in the world; `extent` `[n, 3]` length, width, height; `ego`
+    `[n, history + 1, 3]` poses from the current frame backwards, if the ego was moved; `[n]` int64 all others.
     """
 
     scene: IntArray
@@ -78,28 +66,17 @@ class SampleSubjects:
 
     @classmethod
     def joined(cls, parts: Sequence[SampleSubjects]) -> SampleSubjects:
-        """Concatenate subjects in order. The ego is where the frames have it.
-
-        Args:
-            parts: Subjects of batches.
-        """
+        """Concatenate subjects in order. The ego is where the frames have it."""
         names = ("scene", "frame", "agent", "track", "pose", "extent")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 @dataclass(frozen=True, eq=False)
 class Poses:
-    """Poses of `n` samples over `L` steps, seen from a pose of each sample.
+    """Poses of `n` samples over `L` steps, seen from a pose of each.
 
-    Args:
-        positions: `[n, L, 2]` metres.
-        yaws: `[n, L]` radians.
-        extents: `[n, L, 2]` metres: length and width.
-        there: `[n, L]`, 1 for steps with an observation, else 0.
-
-    Example:
-        >>> Poses.empty(2, 3).positions.shape
-        (2, 3, 2)
+    `positions` and `extents` (length, width) `[n, L, 2]` metres, `yaws` `[n, L]` radians,
+    `there` `[n, L]`, 1 for steps with an observation, else 0.
     """
 
     positions: AnyArray
@@ -109,22 +86,12 @@ class Poses:
 
     @classmethod
     def empty(cls, n: int, length: int) -> Poses:
-        """Allocate float32 arrays without values.
-
-        Args:
-            n: Samples.
-            length: Steps.
-        """
+        """Allocate float32 arrays without values."""
         shapes = ((n, length, 2), (n, length), (n, length, 2), (n, length))
         return cls(*(np.empty(shape, np.float32) for shape in shapes))
 
     def put(self, rows: IntArray, other: Poses) -> None:
-        """Copy the rows of another batch.
-
-        Args:
-            rows: `[k]` rows to write.
-            other: Poses of `k` samples.
-        """
+        """Copy the poses of `k` samples to rows `[k]`."""
         for name in ("positions", "yaws", "extents", "there"):
             getattr(self, name)[rows] = getattr(other, name)
 
@@ -137,31 +104,7 @@ def _check_step_time(stated: float, stored: float) -> None:
 
 
 class Sampler:
-    """Makes samples of driving logs, a batch at a time. Thread-safe. Reads the frames when it is made.
-
-    Args:
-        logs: The four arrays of a driving log.
-        sampling: Contents of samples.
-        perturbation: Moves the ego in random samples. The default is None.
-        timeline: Frames of the scenes, if they are known already. The default is None: computed.
-        track_bytes: Bytes of memory for tables of tracks. The default is 512 MiB.
-
-    Raises:
-        FormatError: Intervals of scenes, frames and agents do not fit together.
-
-    Warns:
-        UserWarning: `step_time` is not the time between frames of the log, so velocities are wrong.
-
-    Example:
-        >>> from penstock_driving.logs import Arrays
-        >>> from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
-        >>> kinds = (SCENE_DTYPE, 1), (FRAME_DTYPE, 3), (AGENT_DTYPE, 0), (TL_FACE_DTYPE, 0)
-        >>> logs = Arrays(*(np.zeros(n, dtype) for dtype, n in kinds))
-        >>> logs.scenes["frame_index_interval"] = [0, 3]
-        >>> samples, subjects = Sampler(logs, Sampling(history=1, future=2)).ego(np.array([0, 1]), np.array([0, 1]))
-        >>> samples["target_availabilities"].tolist()
-        [[1.0, 1.0], [1.0, 0.0]]
-    """
+    """Makes samples of driving logs, a batch at a time. Thread-safe. Reads the frames when it is made."""
 
     def __init__(
         self,
@@ -181,17 +124,9 @@ class Sampler:
         self._raster = sampling.raster_from_agent()
 
     def ego(self, frames: IntArray, positions: IntArray) -> tuple[Columns, SampleSubjects]:
-        """Make samples of the ego. Cost: for each step of a sample, about 60 bytes read and some hundred written.
+        """Make samples of `[n]` frames, and their subjects; `positions` `[n]` decide random draws.
 
-        Args:
-            frames: `[n]` int64 frames of the dataset.
-            positions: `[n]` int64 positions of the order, from which random draws are computed.
-
-        Returns:
-            The samples, and their subjects.
-
-        Raises:
-            NoSuchRowError: A frame is out of range.
+        Cost: for each step of a sample, about 60 bytes read and some hundred written.
         """
         self._check(frames, len(self.timeline), "frames")
         track, place = self.timeline.track, np.asarray(frames, np.int64)
@@ -205,27 +140,14 @@ class Sampler:
         return self._sample(targets, history, future, targets.pose), targets
 
     def standing(self, frames: IntArray) -> SampleSubjects:
-        """Return the ego as subject, where the frames have it.
-
-        Args:
-            frames: `[n]` int64 frames of the dataset.
-        """
+        """Return the ego as subject, where the frames have it."""
         none, extent = np.full(len(frames), -1), np.tile(np.array(EGO_EXTENT), (len(frames), 1))
         return SampleSubjects(self.timeline.scene_of(frames), frames, none, none, self.timeline.ego[frames], extent)
 
     def agents(self, rows: IntArray, seen_from: FloatArray | None = None) -> tuple[Columns, SampleSubjects]:
-        """Make samples of agents. Cost: as for the ego, and the tables of their scenes unless they are cached.
+        """Make samples of `[n]` rows of agents, and their subjects, relative to poses `[n, 3]` or their own.
 
-        Args:
-            rows: `[n]` int64 rows of the agents.
-            seen_from: `[n, 3]` poses (x, y, yaw) that the samples are relative to. The default is None: the agents'
-                own.
-
-        Returns:
-            The samples, and their subjects.
-
-        Raises:
-            NoSuchRowError: A row is out of range, or an agent is not more probable than the threshold.
+        Cost: as for the ego, and the tables of their scenes unless they are cached.
         """
         self._check(rows, int(self.timeline.agents[-1]), "rows of agents")
         n, timeline = len(rows), self.timeline
@@ -245,14 +167,7 @@ class Sampler:
         return self._sample(targets, history, future, pose if seen_from is None else seen_from), targets
 
     def by_table(self, scene: IntArray) -> Iterator[tuple[IntArray, Tracks]]:
-        """Yield each table of tracks that samples need.
-
-        Args:
-            scene: `[n]` int64 scene of each sample.
-
-        Yields:
-            The samples `[k]` whose tracks are in a table, and the table.
-        """
+        """Yield each table of tracks that samples of `[n]` scenes need, after the samples `[k]` whose tracks it has."""
         page = self.tables.page_of(scene)
         for members in _groups(page):
             yield members, self.tables.page(int(page[members[0]]))
@@ -276,15 +191,7 @@ class Sampler:
             yield members, *tables.around(rows[members], frame[members], self.sampling.history, self.sampling.future)
 
     def find(self, frame: int, track: int) -> int:
-        """Return the row of the agents of a track in a frame.
-
-        Args:
-            frame: Frame of the dataset.
-            track: Track id.
-
-        Raises:
-            NoSuchRowError: The frame has no such track.
-        """
+        """Return the row of the agents of a track in a frame."""
         first, last = self.timeline.agents[frame : frame + 2].tolist()
         here = self.logs.agents[first:last]["track_id"] == np.uint64(max(track, 0))
         matches = np.flatnonzero(here & (track >= 0))
@@ -346,14 +253,7 @@ class Sampler:
         return Columns({**sample, **self.metadata(targets)})
 
     def matrices(self, origin: FloatArray) -> dict[str, FloatArray]:
-        """Compute the matrices of samples.
-
-        Args:
-            origin: `[n, 3]` poses that rasters are drawn around.
-
-        Returns:
-            `[n, 3, 3]` float64 by the names of `MATRICES`.
-        """
+        """Compute the matrices `[n, 3, 3]` by the names of `MATRICES` for rasters around poses `[n, 3]`."""
         moved = transforms(origin)
         raster_from_world = self._raster @ moved["agent_from_world"]
         raster_from_agent = np.broadcast_to(self._raster, raster_from_world.shape).copy()
@@ -361,11 +261,7 @@ class Sampler:
         return dict(zip(MATRICES, values, strict=True))
 
     def metadata(self, targets: SampleSubjects) -> dict[str, AnyArray]:
-        """Return scene, host, time and track of samples.
-
-        Args:
-            targets: Subjects of the samples.
-        """
+        """Return scene, host, time and track of samples."""
         return {
             "scene_index": targets.scene,
             "host_id": self.timeline.hosts[targets.scene],
@@ -389,29 +285,7 @@ class Sampler:
 def relative(
     tracks: Tracks, place: IntArray, frame: IntArray, pose: FloatArray, first: int, step: int, length: int
 ) -> Poses:
-    """Return poses of tracks over some frames, seen from a pose of each sample.
-
-    Args:
-        tracks: Table of tracks.
-        place: `[n]` int64 place of each sample in the table.
-        frame: `[n]` int64 current frame of each sample.
-        pose: `[n, 3]` float64 origin of each sample: x, y, yaw in the world.
-        first: Offset of the first frame: step `j` is frame `frame + step * (first + j)`.
-        step: 1 for the future, -1 for the past.
-        length: Number of steps.
-
-    Returns:
-        The poses, with zeros for frames without an observation.
-
-    Example:
-        >>> none = np.zeros(0)
-        >>> xy, extent = np.array([[0.0, 0], [1, 0]]), np.ones((2, 3), np.float32)
-        >>> bounds, yaw = np.array([[0, 2]]), np.zeros(2, np.float32)
-        >>> tracks = Tracks(0, none, np.arange(2), np.zeros(2, np.int32), bounds, xy, yaw, extent, none, none, none)
-        >>> zero = np.zeros(1, np.int64)
-        >>> relative(tracks, zero, zero, np.zeros((1, 3)), first=1, step=1, length=2).positions.tolist()
-        [[[1.0, 0.0], [0.0, 0.0]]]
-    """
+    """Return poses of tracks, as seen from `pose` `[n, 3]`, in frames `frame + step * (first + j)`, `j < length`."""
     poses = Poses.empty(len(place), length)
     relative_poses(
         tracks.xy,
@@ -433,18 +307,7 @@ def relative(
 
 
 def transforms(pose: FloatArray) -> dict[str, FloatArray]:
-    """Return the matrices between world and agent.
-
-    Args:
-        pose: `[n, 3]` float64: x, y, yaw.
-
-    Returns:
-        `agent_from_world` and `world_from_agent`, `[n, 3, 3]` float64 each.
-
-    Example:
-        >>> transforms(np.array([[1.0, 2.0, 0.0]]))["agent_from_world"][0, :, 2].tolist()
-        [-1.0, -2.0, 1.0]
-    """
+    """Return the matrices between world and agent."""
     there = pose_matrix(pose[:, :2], pose[:, 2])
     back = np.zeros_like(there)
     back[:, :2, :2] = there[:, :2, :2].transpose(0, 2, 1)

@@ -9,7 +9,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray, ByteArray, FloatArray, IntArray
 from penstock_driving.logs import Arrays, Timeline, Tracks
 from penstock_driving.map.api import MapAPI
-from penstock_driving.rasterize.cull import SpatialIndex
+from penstock_driving.rasterize.context import SpatialIndex
 
 POINTS = 20  # of a side of a lane
 OF_INTEREST = 0.5  # the least probability that an agent takes part in traffic
@@ -50,7 +50,6 @@ class SceneFromAbove:
         return np.where(self.tracks.interest > OF_INTEREST, of_label[self.tracks.kind], np.uint8(OTHERS))
 
     def rows(self, frame: int) -> IntArray:
-        """Rows of the agents in a frame."""
         first, last = self.timeline.agents[frame : frame + 2].tolist()
         return np.arange(first, last, dtype=np.int64)
 

@@ -307,24 +307,7 @@ class Simulation:
 
 
 def sent(samples: Columns, outputs: Mapping[str, AnyArray]) -> tuple[FloatArray, FloatArray]:
-    """Return the pose in the world to which a model moves each sample in its first step.
-
-    Args:
-        samples: `n` samples with `world_from_agent` and `yaw`.
-        outputs: `positions` `[n, T, 2]` metres and `yaws` `[n, T, 1]` radians, seen from each sample.
-
-    Returns:
-        `[n, 2]` metres and `[n]` radians.
-
-    Raises:
-        DataError: Outputs are missing, have other shapes, or are not finite.
-
-    Example:
-        >>> samples = Columns({"world_from_agent": np.eye(3)[None], "yaw": np.zeros(1)})
-        >>> positions, yaws = sent(samples, {"positions": np.array([[[2.0, 0.0]]]), "yaws": np.zeros((1, 1, 1))})
-        >>> positions.tolist(), yaws.tolist()
-        ([[2.0, 0.0]], [0.0])
-    """
+    """Return the places `[n, 2]` and yaws `[n]` to which the first step of outputs `[n, T, ...]` moves samples."""
     n = samples.n
     for name, axes in (("positions", 2), ("yaws", 1)):
         if name not in outputs:
@@ -339,25 +322,7 @@ def sent(samples: Columns, outputs: Mapping[str, AnyArray]) -> tuple[FloatArray,
 
 
 def agent_rows(samples: Columns, outputs: Mapping[str, AnyArray]) -> AnyArray:
-    """Return rows of agents to which a model moves samples: cars of the same track and size.
-
-    Args:
-        samples: `n` samples with `world_from_agent`, `yaw`, `track_id` and `extent`.
-        outputs: `positions` `[n, T, 2]` metres and `yaws` `[n, T, 1]` radians, seen from each sample.
-
-    Returns:
-        `[n]` rows of the agents' dtype.
-
-    Raises:
-        DataError: Outputs are missing, have other shapes, or are not finite.
-
-    Example:
-        >>> samples = Columns({"world_from_agent": np.eye(3)[None], "yaw": np.zeros(1), "track_id": np.array([7]),
-        ...                    "extent": np.ones((1, 3))})
-        >>> outputs = {"positions": np.array([[[2.0, 0.0]]]), "yaws": np.zeros((1, 1, 1))}
-        >>> agent_rows(samples, outputs)["centroid"].tolist()
-        [[2.0, 0.0]]
-    """
+    """Return rows of agents to which a model moves samples: cars of the same track and size."""
     positions, yaws = sent(samples, outputs)
     rows = np.zeros(len(yaws), AGENT_DTYPE)
     rows["centroid"], rows["yaw"] = positions, yaws
@@ -367,24 +332,7 @@ def agent_rows(samples: Columns, outputs: Mapping[str, AnyArray]) -> AnyArray:
 
 
 def windows(scenes: Sequence[Arrays], first: int, last: int) -> Arrays:
-    """Return some frames of scenes as one dataset: copies, with intervals that count from 0.
-
-    Args:
-        scenes: Rows of one scene each, whose intervals are contiguous, as `scene_logs` returns them.
-        first: First frame, in each scene.
-        last: End of the frames, in each scene.
-
-    Returns:
-        The rows of all scenes.
-
-    Example:
-        >>> from penstock_driving.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
-        >>> kinds = (SCENE_DTYPE, 1), (FRAME_DTYPE, 4), (AGENT_DTYPE, 0), (TL_FACE_DTYPE, 0)
-        >>> logs = Arrays(*(np.zeros(n, dtype) for dtype, n in kinds))
-        >>> logs.frames["timestamp"] = [10, 20, 30, 40]
-        >>> windows([logs], 1, 3).frames["timestamp"].tolist()
-        [20, 30]
-    """
+    """Return frames `first : last` of each scene as one dataset: copies, with intervals that count from 0."""
     frames = np.concatenate([logs.frames[first:last] for logs in scenes])
     rows: dict[str, AnyArray] = {}
     for name, field in _FIELDS.items():
@@ -399,26 +347,7 @@ def windows(scenes: Sequence[Arrays], first: int, last: int) -> Arrays:
 
 
 def with_agents(logs: Arrays, frame: int, agents: AnyArray) -> Arrays:
-    """Put agents into a frame of a scene.
-
-    Args:
-        logs: Rows of one scene. Frames, and agents whose tracks are in the frame, are changed in place.
-        frame: Number of the frame.
-        agents: Rows of the agents' dtype, each of another track. New tracks are added at the end of the frame.
-
-    Returns:
-        The rows with all agents.
-
-    Raises:
-        DataError: A track is repeated.
-
-    Example:
-        >>> from penstock_driving.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
-        >>> kinds = (SCENE_DTYPE, 1), (FRAME_DTYPE, 4), (AGENT_DTYPE, 0), (TL_FACE_DTYPE, 0)
-        >>> logs = Arrays(*(np.zeros(n, dtype) for dtype, n in kinds))
-        >>> with_agents(logs, 1, np.zeros(1, AGENT_DTYPE)).frames["agent_index_interval"].tolist()
-        [[0, 0], [0, 1], [1, 1], [1, 1]]
-    """
+    """Put agents into a frame of a scene. Known tracks change in place; new ones are added at the end of the frame."""
     names = agents["track_id"]
     if len(np.unique(names)) != len(names):
         raise DataError(f"expected each track once to put into frame {frame}, got {names.tolist()}")
@@ -434,19 +363,7 @@ def with_agents(logs: Arrays, frame: int, agents: AnyArray) -> Arrays:
 
 
 def ego_states(frames: AnyArray) -> Float32Array:
-    """Return the states of the ego in frames. Entries that frames do not have are 0.
-
-    Args:
-        frames: `[T]` rows of the frames' dtype.
-
-    Returns:
-        `[T, 7]` float32; `TrajectoryStateIndices` numbers the columns.
-
-    Example:
-        >>> from penstock_driving.formats.l5kit.dtypes import FRAME_DTYPE
-        >>> ego_states(np.zeros(3, FRAME_DTYPE))[:, TrajectoryStateIndices.TIME].round(3).tolist()
-        [0.0, 0.10000000149011612, 0.20000000298023224]
-    """
+    """Return the states `[T, 7]` of the ego, numbered by `TrajectoryStateIndices`; what frames do not have is 0."""
     states = np.zeros((len(frames), len(TrajectoryStateIndices)), np.float32)
     states[:, : TrajectoryStateIndices.THETA] = frames["ego_translation"][:, :2]
     states[:, TrajectoryStateIndices.THETA] = rotation33_as_yaw(frames["ego_rotation"])
@@ -455,19 +372,7 @@ def ego_states(frames: AnyArray) -> Float32Array:
 
 
 def hide_others(agents: AnyArray, kept: UInt64Array) -> None:
-    """Make agents invisible in place: at the origin and without size, as l5kit does.
-
-    Args:
-        agents: Rows of the agents' dtype.
-        kept: Track ids of the agents that remain visible.
-
-    Example:
-        >>> agents = np.ones(2, AGENT_DTYPE)
-        >>> agents["track_id"] = 1, 2
-        >>> hide_others(agents, np.array([2], np.uint64))
-        >>> agents["extent"][:, 0].tolist()
-        [0.0, 1.0]
-    """
+    """Make agents invisible in place: at the origin and without size, as l5kit does."""
     hidden = ~np.isin(agents["track_id"], kept)
     for field in ("centroid", "yaw", "extent"):
         agents[field][hidden] = 0

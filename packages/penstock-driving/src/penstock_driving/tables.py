@@ -82,7 +82,6 @@ def write_pred_csv(
 
 
 def read_gt_csv(csv_path: str | os.PathLike[str]) -> GroundTruth:
-    """Ground truth as arrays."""
     names, lines = _read(csv_path)
     steps = (len(names) - 2) // 3
     stamps, tracks, values = _columns(csv_path, names, _gt_names(steps), lines)
@@ -90,7 +89,6 @@ def read_gt_csv(csv_path: str | os.PathLike[str]) -> GroundTruth:
 
 
 def read_pred_csv(csv_path: str | os.PathLike[str], max_modes: int = MAX_MODES) -> Predictions:
-    """Predictions as arrays."""
     names, lines = _read(csv_path)
     steps = (len(names) - 2 - max_modes) // (2 * max_modes)
     stamps, tracks, values = _columns(csv_path, names, _pred_names(steps, max_modes), lines)

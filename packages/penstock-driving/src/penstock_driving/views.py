@@ -64,9 +64,7 @@ class DrivingView:
         }
 
     def array(self, number: int) -> Float32Array:
-        """The agents of all frames, `[m, 7]`: x, y, yaw, length, width, number of the kind, number
-        of the track.
-        """
+        """The agents of all frames, `[m, 7]`: x, y, yaw, length, width, number of the kind, number of the track."""
         above = self._scene(number)
         tracks = above.tracks
         place = tracks.place

@@ -14,7 +14,7 @@ from driving.reference import polygons as reference
 from penstock_driving.kernels.culling import meeting_boxes, place_shapes
 from penstock_driving.kernels.pixels import split_channels, to_unit
 from penstock_driving.kernels.polygons import CLOSED, FILLED, OPEN, POINT, REACH, draw_shapes
-from penstock_driving.rasterize.cull import MARGIN
+from penstock_driving.rasterize.context import MARGIN
 from penstock_driving.rasterize.drawing import packed
 
 PIXEL = 1 << POINT

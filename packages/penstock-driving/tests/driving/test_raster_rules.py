@@ -24,7 +24,7 @@ from penstock_driving.rasterize import (
     Views,
     build_rasterizer,
 )
-from penstock_driving.rasterize.cull import SpatialIndex
+from penstock_driving.rasterize.context import SpatialIndex
 from penstock_driving.rasterize.drawing import opencv
 from penstock_driving.rasterize.scenes import ranges
 

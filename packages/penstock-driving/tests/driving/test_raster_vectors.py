@@ -202,7 +202,7 @@ def test_whatever_is_built_is_drawn_however_little_fits_at_once(
     assert whole.shape == (len(agent_views), drawn_by.num_channels(), 48, 64)
     assert bool(whole.any()) == (map_type not in ("stub_debug",))
     monkeypatch.setattr(rasterize.vectors, "CELLS", {"cpu": 1})
-    monkeypatch.setattr(rasterize.warped, "PIXELS", 1)
+    monkeypatch.setattr(rasterize.vectors, "PIXELS", 1)
     assert torch.equal(path.draw(vectors), whole)
     nothing = path.draw(path.vectors(scene, agent_views.part(0, 0)))
     assert nothing.shape == (0, *whole.shape[1:])

@@ -27,8 +27,7 @@ from penstock_driving.formats.l5kit import (
     TL_FACE_LABEL_TO_INDEX,
     L5KitSource,
 )
-from penstock_driving.formats.l5kit.tables import MemoryRows
-from penstock_driving.formats.l5kit.upgrade import current
+from penstock_driving.formats.l5kit.tables import MemoryRows, current
 
 
 def test_the_dtypes_have_the_sizes_of_the_format() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock_imitation.envs.area import box_mean, gray, shrink
+from penstock_imitation.envs.wrappers import box_mean, gray, shrink
 
 GOLDEN = Path(__file__).parents[4] / "tests" / "golden" / "envs" / "opencv.npz"
 

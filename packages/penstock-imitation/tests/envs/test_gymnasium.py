@@ -13,8 +13,8 @@ import pytest
 from penstock.errors import DataError, MissingExtraError
 from penstock.recording.spaces import from_gymnasium
 from penstock_imitation.envs import EnvConfig, VecEnvOptions, load_vec_env, named, spaces_of
-from penstock_imitation.envs.area import shrink
 from penstock_imitation.envs.gymnasium_envs import CLASSIC
+from penstock_imitation.envs.wrappers import shrink
 
 
 def gym(task, **keys):

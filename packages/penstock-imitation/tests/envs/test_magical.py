@@ -15,8 +15,8 @@ from penstock.core.spaces import Dict, Discrete
 from penstock.errors import DataError, MissingExtraError
 from penstock.recording.spaces import from_gymnasium
 from penstock_imitation.envs import EnvConfig, load_vec_env, magical, named, spaces_of
-from penstock_imitation.envs.area import box_mean
 from penstock_imitation.envs.magical_shim import load
+from penstock_imitation.envs.wrappers import box_mean
 from penstock_imitation.formats.native.magical_preproc import shrunken
 
 ROOT = Path(__file__).parents[4]

@@ -18,9 +18,8 @@ from penstock.core.spec import Field, Spec
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.base.infos import read_infos
 from penstock.formats.columns import FORMAT as COLUMNS
-from penstock.formats.demos.frames import Frames, stack_index
 from penstock.formats.demos.imitation import opening
-from penstock.formats.demos.trajectories import Track, cuts, source_of
+from penstock.formats.demos.trajectories import Frames, Track, cuts, source_of, stack_index
 from penstock.formats.minari import FORMAT as MINARI
 from penstock.formats.webdataset import FORMAT as TAR
 from penstock_imitation.formats.native import FORMAT

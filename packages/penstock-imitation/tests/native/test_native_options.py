@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.source import Kind
 from penstock_imitation.formats.native import FORMAT
 from penstock_imitation.formats.native.atari import AtariKind
 from tests.cli.conftest import Call, call

@@ -2,12 +2,12 @@
 
 from .chunk_sources import ChunkSourceLoader as ChunkSourceLoader
 from .chunk_sources import Inlet as Inlet
-from .chunk_stages import ChunkStages as ChunkStages
 from .directory import FilePathProvider as FilePathProvider
 from .endpoint import MetricsEndpoint as MetricsEndpoint
 from .extractor import SimpleChunkExtractor as SimpleChunkExtractor
 from .hanse import HanseSampling as HanseSampling
 from .hooks import ChunkFunctions as ChunkFunctions
+from .hooks import ChunkStages as ChunkStages
 from .hooks import Rejected as Rejected
 from .join import JoinPositions as JoinPositions
 from .journal import Journal as Journal

@@ -11,8 +11,56 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.boundary import loading_state
-from penstock.errors import DataError, PlanError, StateError
+from penstock.errors import DataError, FormatError, PlanError, StateError
+from penstock_live.hooks import Rejected
 from penstock_live.journal import Arrival
+
+
+class SourceGone(FormatError):
+    """The file of a chunk was deleted or replaced."""
+
+    reason = "gone"
+
+
+class RejectedError(DataError):
+    """A chunk that a function of the user's rejected."""
+
+    def __init__(self, rejected: Rejected) -> None:
+        self.reason = rejected.reason
+        super().__init__(rejected.message or rejected.reason)
+
+
+class LostError(Exception):
+    """A chunk that cannot be had, by `error`; nothing that a function of the user's raised."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether reading again may help: the system failed to read, and the data are not wrong."""
+    return isinstance(error, OSError) or getattr(error, "reason", None) == "io"
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """What becomes of a chunk, or of a file, that cannot be read."""
+    if isinstance(error, SourceGone | FileNotFoundError):
+        return Outcome.GONE
+    if isinstance(error, RejectedError):
+        return Outcome.REFUSED
+    return Outcome.UNREADABLE if may_pass(error) else Outcome.DAMAGED
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the word that counts a failure: the error's `reason`, or `missing`, `unreadable`, or its class."""
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, str) and reason and not isinstance(error, UnicodeError):
+        return reason
+    if isinstance(error, FileNotFoundError):
+        return "missing"
+    return "unreadable" if isinstance(error, OSError) else type(error).__name__
+
 
 Int = npt.NDArray[np.int64]
 MaxLost = int | float | None
@@ -166,7 +214,6 @@ class ChunkAccount:
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state."""
         outcomes = np.array(state["outcomes"], np.uint8)
         counts = np.array(state["counts"], np.int64).reshape(len(Outcome))
         torn = {int(lo): int(n) for lo, n in state["torn"]}

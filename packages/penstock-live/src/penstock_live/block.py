@@ -28,7 +28,6 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows."""
         return self.rows.nbytes
 
     @property

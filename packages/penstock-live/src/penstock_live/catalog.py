@@ -18,8 +18,8 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from penstock_live.account import SourceGone
 from penstock_live.events import EventLog, SourceOpened
-from penstock_live.failures import SourceGone
 from penstock_live.intake import Intake
 from penstock_live.journal import Arrival
 from penstock_live.open_source import OpenSource
@@ -43,7 +43,6 @@ class CatalogEntry:
     opening: threading.Lock = field(default_factory=threading.Lock)
 
     def index(self, number: int) -> int:
-        """Return the index of a chunk in the source."""
         return number - self.lo if self.chunks is None else int(self.chunks[number - self.lo])
 
 
@@ -78,7 +77,6 @@ class ChunkCatalog:
 
     @property
     def open_sources(self) -> int:
-        """Number of open sources."""
         return len(self._open)
 
     def offer(self, arrival: Arrival, source: OpenSource) -> None:
@@ -201,7 +199,6 @@ class ChunkCatalog:
                 self.intake.discard(source)
 
     def close(self) -> None:
-        """Close all sources."""
         with self._lock:
             sources = [entry.source for entry in self._open.values() if entry.source is not None]
             sources += self._ready.values()

@@ -25,19 +25,20 @@ import numpy.typing as npt
 from penstock.errors import DataError, FormatError
 from penstock.flow.metrics import StageMetrics, idle
 from penstock.flow.queue import SLICE, QueueClosed
-from penstock_live.account import ChunkAccount, Outcome
-from penstock_live.block import Block
-from penstock_live.catalog import ChunkCatalog
-from penstock_live.chunk_source import Wanted, WantedOfEach
-from penstock_live.events import ChunkGone, EventLog
-from penstock_live.failures import (
+from penstock_live.account import (
+    ChunkAccount,
     LostError,
+    Outcome,
     RejectedError,
     SourceGone,
     may_pass,
     outcome_of,
     reason_of,
 )
+from penstock_live.block import Block
+from penstock_live.catalog import ChunkCatalog
+from penstock_live.chunk_source import Wanted, WantedOfEach
+from penstock_live.events import ChunkGone, EventLog
 from penstock_live.hanse import Float
 from penstock_live.hooks import ChunkFunctions, Frames, Rejected, ascending
 from penstock_live.unpacker import one_use
@@ -106,7 +107,6 @@ class ChunkLoader:
         return np.array([self._weights.get(number, np.nan) for number in numbers.tolist()])
 
     def settle(self, numbers: Iterable[int], outcome: Outcome) -> None:
-        """Set the outcome of chunks in the account."""
         self._account.settle(list(numbers), outcome)
 
     def frames(self, number: int) -> Frames | Outcome:
@@ -231,7 +231,6 @@ class ChunkLoader:
             raise
 
     def forget(self, below: int) -> None:
-        """Forget chunks below a number."""
         with self._lock:
             self._weights = {number: weight for number, weight in self._weights.items() if number >= below}
             self._failed = {number for number in self._failed if number >= below}

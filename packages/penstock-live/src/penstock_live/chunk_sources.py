@@ -17,9 +17,9 @@ from penstock.errors import FormatError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import StageMetrics
 from penstock.flow.ordered_map import OrderedMap
+from penstock_live.account import SourceGone, may_pass, reason_of
 from penstock_live.chunk_source import Opener
 from penstock_live.directory import FilePathProvider
-from penstock_live.failures import SourceGone, may_pass, reason_of
 from penstock_live.identity import FoundFile
 from penstock_live.journal import Arrival
 from penstock_live.open_source import OpenSource

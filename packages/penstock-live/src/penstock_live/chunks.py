@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.ragged import offsets_of
-from penstock_live.account import Outcome
+from penstock_live.account import (
+    LostError,
+    Outcome,
+)
 from penstock_live.block import Block, Part
 from penstock_live.chunk_loader import ChosenFrames, ChunkLoader, index_of, once
-from penstock_live.failures import (
-    LostError,
-)
 from penstock_live.hanse import Float, HanseSampling
 from penstock_live.hooks import Frames
 from penstock_live.pool import OPEN, REJECTED, Draws
@@ -45,7 +45,6 @@ class Loaded:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the frames."""
         return sum(frames.nbytes for frames in self.frames if frames is not None)
 
 
@@ -65,7 +64,6 @@ class Unpacked:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the blocks."""
         return sum(block.nbytes for block in self.blocks)
 
 
@@ -130,7 +128,6 @@ class ChunkReader:
         return replace(loaded, draws=draws, frames=kept)
 
     def forget(self, below: int) -> None:
-        """Forget chunks below a number."""
         self._loader.forget(below)
         if self._store is not None:
             self._store.forget(below)

@@ -182,7 +182,6 @@ def parse(text: str, path: object = None) -> dict[str, Any]:
 
 
 def _read(name: str, labels: Mapping[str, str], value: float, stages: dict[str, dict[str, Any]]) -> None:
-    """Add one value to its stage."""
     empty: dict[str, Any] = {"threads": 1, "busy": 0.0, "counts": {}, "gauges": {}, "queue": {}}
     stage = stages.setdefault(labels["stage"], empty)
     figure = name.removeprefix("penstock_queue_").removesuffix("_total")

@@ -109,6 +109,5 @@ class PipelineFailure:
         self._error = self._error or error
 
     def check(self) -> None:
-        """Raise the error, if there is one."""
         if self._error is not None:
             raise self._error

@@ -72,7 +72,6 @@ class FileRegister:
 
     @property
     def has_any(self) -> bool:
-        """Whether any file is known."""
         return bool(self._known)
 
     def names(self) -> list[str]:

@@ -37,13 +37,13 @@ class Subscriber(Protocol):
     events: EventLog
 
     @property
-    def newest(self) -> str: ...  # noqa: D102  as said above
+    def newest(self) -> str: ...
 
     @property
-    def wanted(self) -> int: ...  # noqa: D102
+    def wanted(self) -> int: ...
 
     @property
-    def follows(self) -> bool: ...  # noqa: D102
+    def follows(self) -> bool: ...
 
     def receive(self, event: Event) -> None:
         """Apply an event now, after all earlier ones."""
@@ -78,7 +78,6 @@ class Intake:
         return self._begun
 
     def join(self, subscriber: Subscriber) -> None:
-        """Add a subscriber."""
         with self._lock:
             if self._begun:
                 raise PlanError("expected all pipelines of an inlet to be made before one is started, got one later")

@@ -209,7 +209,6 @@ def _check(good: bool, expected: str) -> None:
 
 
 def _whole_lines(raw: bytes) -> list[bytes]:
-    """The lines that end."""
     return raw[: raw.rfind(b"\n") + 1].splitlines(keepends=True)
 
 

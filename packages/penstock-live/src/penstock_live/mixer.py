@@ -20,9 +20,8 @@ from penstock_live.events import PipelineFailure
 from penstock_live.intake import Intake
 from penstock_live.join import Joiner
 from penstock_live.options import LiveOptions, Stream
-from penstock_live.restoring import Int, Place
+from penstock_live.restoring import Int, Place, check_seal
 from penstock_live.sampler import SampledBatch, ShufflingFrameSampler
-from penstock_live.seal import check_seal
 from penstock_live.stream import LiveStream
 
 TOGETHER = 32  # chunks that are read together for a state
@@ -187,7 +186,6 @@ class StreamMixer:
             self._metrics.stage("restored").add(lost_frames=lost)
 
     def _frames(self, chunk: int, places: Int) -> Block | None:
-        """Return frames by reference to one chunk."""
         i = chunk >> STREAM
         block = self.streams[i].fetch(chunk - (i << STREAM), places)
         return None if block is None else _of_stream(block, i)

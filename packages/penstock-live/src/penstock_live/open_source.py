@@ -15,8 +15,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from penstock_live.account import SourceGone
 from penstock_live.chunk_source import ChunkSource, Wanted, WantedOfEach
-from penstock_live.failures import SourceGone
 from penstock_live.journal import Arrival
 
 Int = npt.NDArray[np.int64]
@@ -44,9 +44,7 @@ class OwnedPart(Protocol):
         ...
 
     @property
-    def index(self) -> int:
-        """Number of the part."""
-        ...
+    def index(self) -> int: ...
 
 
 class OpenSource:

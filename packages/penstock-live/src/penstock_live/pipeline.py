@@ -21,14 +21,13 @@ from penstock.flow.metrics import Metrics
 from penstock.flow.ordered_map import OrderedMap
 from penstock.plan.weights import shares
 from penstock_live.chunk_sources import Inlet
-from penstock_live.chunk_stages import ChunkStages
-from penstock_live.hooks import ChunkFunctions
+from penstock_live.hooks import ChunkFunctions, ChunkStages
 from penstock_live.journal import Journal, Move
 from penstock_live.mixer import StreamMixer
 from penstock_live.options import LiveOptions, Stream
 from penstock_live.pool import ShufflingChunkPool
+from penstock_live.restoring import sealed
 from penstock_live.sampler import SampledBatch
-from penstock_live.seal import sealed
 from penstock_live.splitter import SplitPart
 from penstock_live.tensors import Arrays, Decode, Decoded, TensorGenerator
 

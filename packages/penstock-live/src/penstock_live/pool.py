@@ -45,7 +45,6 @@ class Draws:
 
     @property
     def end(self) -> int:
-        """The number of the draw after these."""
         return self.seq + len(self.number)
 
 

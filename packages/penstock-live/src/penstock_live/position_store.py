@@ -149,7 +149,6 @@ class PositionStore:
         self._held += int(head[1])
 
     def _drop(self, number: int) -> None:
-        """Drop a chunk."""
         record_start = self._where[number - self._base]
         if record_start >= 0:
             self._held -= int(self._words[record_start + 1])

@@ -15,9 +15,9 @@ from penstock.core.spec import Spec
 from penstock.errors import SpecError
 from penstock.flow.metrics import StageMetrics
 from penstock.formats.base.source import Source
+from penstock_live.account import SourceGone
 from penstock_live.chunk_source import ChunkSource, Wanted, chosen
 from penstock_live.chunk_sources import Inlet
-from penstock_live.failures import SourceGone
 from penstock_live.journal import Arrival
 from penstock_live.open_source import OpenSource
 

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,11 @@ from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
 from penstock.flow.ordered_map import OrderedMap
 from penstock.flow.queue import SLICE
-from penstock_live.account import ChunkAccount, Outcome
+from penstock_live.account import ChunkAccount, Outcome, outcome_of
 from penstock_live.block import Block
 from penstock_live.catalog import ChunkCatalog
 from penstock_live.chunk_loader import ChunkLoader
 from penstock_live.chunk_sources import ChunkSourceLoader
-from penstock_live.chunk_stages import ChunkStages
 from penstock_live.chunks import ChunkReader, Loaded, Unpacked
 from penstock_live.events import (
     ChunkGone,
@@ -46,17 +45,64 @@ from penstock_live.events import (
     SourcesArrived,
 )
 from penstock_live.extractor import SimpleChunkExtractor
-from penstock_live.failures import outcome_of
 from penstock_live.hanse import HanseSampling
-from penstock_live.hooks import ChunkFunctions
+from penstock_live.hooks import ChunkFunctions, ChunkStages
 from penstock_live.intake import Intake
 from penstock_live.journal import Arrival, Journal
 from penstock_live.options import LiveOptions, Stream
-from penstock_live.pass_stats import Barren, PassStats
 from penstock_live.pool import Draws, ShufflingChunkPool
 from penstock_live.position_store import PositionStore
 from penstock_live.splitter import SplitPart
 from penstock_live.unpacker import ChunkUnpacker
+
+NAMES = ("epoch", "good", "bad", "unread", "frames", "idle")
+Barren = Literal["bad", "unread", "idle"]
+
+
+class PassStats:
+    """Counts of the present pass. `add` says whether the pass before it was barren, and why: chunks failed and none was
+    good (`"bad"`), none could be read for now (`"unread"`), or `patience` passes gave no frame (`"idle"`).
+    """
+
+    def __init__(self, patience: int = 64) -> None:
+        self.patience = patience
+        self.epoch: int = 0
+        self.good = self.bad = self.unread = self.frames = self.idle = 0
+
+    def add(self, unpacked: Unpacked) -> Barren | None:
+        """Count draws."""
+        barren = None
+        if unpacked.epoch != self.epoch:
+            barren = self.finish()
+            self.epoch = unpacked.epoch
+            self.good = 0
+            self.bad = 0
+            self.unread = 0
+            self.frames = 0
+        self.good += unpacked.good
+        self.bad += unpacked.bad
+        self.unread += unpacked.unread
+        self.frames += sum(map(len, unpacked.blocks))
+        return barren
+
+    def finish(self) -> Barren | None:
+        """Return why the ending pass is barren, if it is."""
+        if self.good == 0 and self.unread > 0 and self.bad == 0:
+            return "unread"  # which says nothing about passes in which chunks can be read
+        self.idle = 0 if self.frames else self.idle + 1
+        if self.good == 0 and self.bad > 0:
+            return "bad"
+        return "idle" if self.idle >= self.patience else None
+
+    def state_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in NAMES}
+
+    @loading_state
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from counts."""
+        for name in NAMES:
+            setattr(self, name, int(state[name]))
+
 
 PAUSE = 0.2  # seconds to wait after a pass in which nothing could be read
 PATIENCE = 64  # passes without a frame after which there will be none
@@ -393,7 +439,6 @@ class LiveStream:
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state."""
         if self.intake.begun or self.pool.window[1]:
             raise StateError("expected states to be loaded before anything has started that reads the same data")
         self.account.load_state_dict(state["account"])

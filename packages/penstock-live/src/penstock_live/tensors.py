@@ -33,7 +33,6 @@ class Decoded:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
         return sum(int(getattr(array, "nbytes", 0)) for array in self.arrays.values())
 
 

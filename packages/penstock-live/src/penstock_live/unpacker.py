@@ -158,7 +158,6 @@ def _mixed(z: int) -> int:
 
 
 def _of_chunk(key: np.uint64, number: int) -> np.uint64:
-    """Return the key of one chunk."""
     return mix(np.array([number], np.uint64) + key)[0]
 
 

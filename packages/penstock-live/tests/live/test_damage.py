@@ -15,10 +15,10 @@ import pytest
 from live.files import Games, Opener, catalog_of, frames_of, loader_of, named, names, records, write
 from penstock.errors import DataError, FormatError, PlanError, WorkerError
 from penstock.flow.queue import QueueClosed
+from penstock_live.account import SourceGone
 from penstock_live.chunk_source import Wanted
 from penstock_live.chunk_sources import ChunkSourceLoader
 from penstock_live.directory import FilePathProvider
-from penstock_live.failures import SourceGone
 from penstock_live.hooks import ChunkFunctions, Rejected
 from penstock_live.journal import Arrival
 from penstock_live.pipeline import LiveOptions, LivePipeline

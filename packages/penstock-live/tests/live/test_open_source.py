@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from live.files import Games, frames_of, named, write
-from penstock_live.failures import SourceGone
+from penstock_live.account import SourceGone
 from penstock_live.journal import Arrival
 from penstock_live.open_source import OpenSource
 from penstock_live.source_chunks import EpisodeInlet

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import StateError
-from penstock_live.seal import check_seal, sealed
+from penstock_live.restoring import check_seal, sealed
 from tests.fuzz.edits import odd_tree
 
 STATE: dict[str, Any] = {

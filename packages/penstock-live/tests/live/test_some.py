@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from live.files import Games, catalog_of, loader_of, named, names, write
+from penstock_live.account import SourceGone
 from penstock_live.chunk_source import WantedOfEach
 from penstock_live.chunk_sources import ChunkSourceLoader
 from penstock_live.directory import FilePathProvider
-from penstock_live.failures import SourceGone
 from penstock_live.journal import Arrival
 from penstock_live.pipeline import LiveOptions, LivePipeline
 

@@ -15,7 +15,7 @@ from penstock.core.episode import Episode
 from penstock.errors import SpecError
 from penstock.formats.columns import FORMAT as COLUMNS
 from penstock.formats.minari import FORMAT as MINARI
-from penstock_live.failures import SourceGone
+from penstock_live.account import SourceGone
 from penstock_live.hooks import ChunkFunctions
 from penstock_live.journal import Arrival, Journal
 from penstock_live.pipeline import LiveOptions, LivePipeline

@@ -21,7 +21,7 @@ from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut
 from penstock.formats.mapping.clocks import TimesRule
 from penstock.formats.mapping.columns import known_name
-from penstock.formats.mapping.tree import FileTree, TreeGuess, TreeLeaf
+from penstock.formats.mapping.tree import FileTree, TreeContent, TreeGuess, TreeLeaf
 from penstock_logs.fields import NOTHING, field_of, flat, rows_of
 from penstock_logs.log import CACHE, Log, StoredMessage, Topic
 from penstock_logs.mcap_log import McapLog
@@ -79,8 +79,8 @@ class LogTree(FileTree):
                 self._missing.append(LeftOut.of_error("topic", name, error))
         return topics
 
-    def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return the fields of each topic."""
+    def find(self) -> TreeContent:
+        """Return the fields of each topic, metadata of the file, and what is not read."""
         leaves: dict[str, TreeLeaf] = {}
         for group in self._topics.values():
             topic, n = group.topic, len(group.topic.times)
@@ -88,7 +88,7 @@ class LogTree(FileTree):
             leaves[f"{topic.name}/{LOG_TIME}"] = TreeLeaf(n, TIME, is_time=True, note=note)
         for group in self._topics.values():
             leaves |= self._leaves_of_topic(group)
-        return leaves
+        return TreeContent(leaves, self._log.values, [*self._log.left_out, *self._missing])
 
     def _look(self, topic: Topic) -> _Fields:
         messages, decoded = self._some_messages(topic)
@@ -207,17 +207,6 @@ class LogTree(FileTree):
             return columns, sum(column.nbytes for column in columns.values()) + (1 << 10)
 
         return CACHE.get((self._log.number, topic.name, number), decoded)
-
-    @property
-    def values(self) -> Mapping[str, Any]:
-        """Metadata of the file."""
-        return self._log.values
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """Topics, fields, messages and attachments that are not read."""
-        _ = self._topics
-        return [*self._log.left_out, *self._missing]
 
     @property
     def nbytes(self) -> int:

@@ -218,7 +218,6 @@ def downsample_mask(mask: Any, max_n: int | None, seed: int = 0) -> Any:
 
 
 def _dataset(buffer: ReplayBuffer) -> penstock.EpisodeDataset:
-    """Return the episodes of a replay buffer."""
     offsets = np.concatenate([[0], np.asarray(buffer.episode_ends[:], np.int64)])
     names = buffer.keys()  # it is no mapping, which could be iterated
     arrays = {key: np.asarray(buffer[key][: int(offsets[-1])]) for key in names}

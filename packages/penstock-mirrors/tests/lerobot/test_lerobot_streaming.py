@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 import penstock
 from penstock.errors import ArgumentError
 from penstock.formats.lerobot.info import INDICES
-from penstock.formats.lerobot.pending import video_info
+from penstock.formats.lerobot.joining import video_info
 from penstock_mirrors.lerobot import (
     LeRobotDataset,
     LeRobotDatasetMetadata,

@@ -147,8 +147,8 @@ def test_a_replacement_that_was_killed_between_two_renames_ends_at_the_next_load
     script = """if True:
         import os, signal
         from penstock_mirrors import minari
-        from penstock.files import rename
-        rename._renameat2 = lambda *_: False  # as on a system that cannot exchange two names
+        from penstock.files import replace
+        replace._renameat2 = lambda *_: False  # as on a system that cannot exchange two names
         real, calls = os.rename, []
         def once(*names):
             if "one-v0" in str(names[0]):

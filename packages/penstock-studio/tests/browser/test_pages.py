@@ -175,7 +175,7 @@ def test_playing_moves_at_the_rate_of_the_data(page: Any, viewer: ViewerServer) 
     page.wait_for_selector("#row:has-text('step 0 of 39')")
     page.click("#play")
     page.wait_for_selector("#row:has-text('step 39 of 39')")
-    page.wait_for_selector("#play:has-text('Play')")
+    page.wait_for_selector("#play[aria-label=play]")
 
 
 def test_two_episodes_side_by_side(page: Any, viewer: ViewerServer) -> None:
@@ -184,7 +184,7 @@ def test_two_episodes_side_by_side(page: Any, viewer: ViewerServer) -> None:
     opened(page, viewer, "#/kitchen/0?with=2&row=5")
     expect(page.locator("section h1")).to_have_text(["Episode 0", "Episode 2"])
     expect(page.locator(".cameras canvas[data-row='5']")).to_have_count(2)
-    page.locator(".curve canvas[width]").first.click()  # in its middle, when it is drawn
+    page.locator(".curve .u-over").first.click()  # in its middle, when it is drawn
     page.wait_for_selector("#row:text-matches('^step [234][0-9] of')")
     no_wider_than_the_screen(page)
 

@@ -47,6 +47,8 @@ PAGES = {
     "frame stack": "howto/video",
     "hindsight": "howto/goals",
     "tickets": "howto/loading",
+    "gpu": "howto/gpu",
+    "reverb": "howto/coming_from",
     "next_observations": "howto/",
 }
 BEST = 3  # pages of the list that are looked at

@@ -61,7 +61,9 @@ def test_an_episode_without_steps_has_empty_curves() -> None:
     contents = EpisodeContents(penstock.from_arrays(columns, lengths=[0, 2]))
     assert contents.series(0, "rewards")[0].shape == (0, 2, 1)
     assert contents.series(0, "observations")[0].shape == (1, 2, 3)
-    assert contents.cameras_of(0) == [{"path": "camera", "rows": 0, "chunk": 32}]
+    assert contents.cameras_of(0) == [
+        {"path": "camera", "rows": 0, "chunk": 32, "encoding": "png", "video": False, "depth": None}
+    ]
     assert contents.encoded(0, "camera", 0, 0) == []
     with pytest.raises(ArgumentError):
         contents.chunk(0, "camera", 0)
@@ -80,7 +82,9 @@ def test_pictures_are_the_frames_alone_and_in_chunks(contents: EpisodeContents) 
     expected = clean()[2][camera]
     found = np.asarray(Image.open(io.BytesIO(contents.picture(2, camera, 5))))
     assert found.shape == expected[5].shape
-    assert np.abs(found.astype(int) - expected[5]).mean() < 60  # noise is the worst case of JPEG
+    np.testing.assert_array_equal(found, expected[5])  # small pictures are PNG
+    lossy = np.asarray(Image.open(io.BytesIO(contents.picture(2, camera, 5, "jpeg"))))
+    assert 0 < np.abs(lossy.astype(int) - expected[5]).mean() < 60  # noise is the worst case of JPEG
     chunks = [contents.chunk(2, camera, number) for number in range(3)]
     assert [len(frames_of(chunk)) for chunk in chunks] == [32, 32, 12]
     np.testing.assert_array_equal(frames_of(chunks[0])[5], found)

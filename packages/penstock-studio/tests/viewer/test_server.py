@@ -121,6 +121,8 @@ def test_answers(viewer: ViewerServer) -> None:
     assert (status, headers["X-Shape"]) == (200, "10,2,2")
     assert len(body) == 40 * 4 + 10  # values, then flags
     status, headers, body = ask(viewer, "/api/v3_video/picture/1/7?camera=observations/images/top")
+    assert (status, headers["Content-Type"], body[:4]) == (200, "image/png", b"\x89PNG")
+    status, headers, body = ask(viewer, "/api/v3_video/picture/1/7?camera=observations/images/top&encoding=jpeg")
     assert (status, headers["Content-Type"], body[:2]) == (200, "image/jpeg", b"\xff\xd8")
     assert json.loads(ask(viewer, "/api/kitchen/episodes?where=total_steps%3E70&limit=1")[2])["total"] == 3
 

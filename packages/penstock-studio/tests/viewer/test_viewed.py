@@ -195,7 +195,8 @@ def test_an_episode_says_its_rate(viewed: ViewedDataset) -> None:
     episode = viewed.episode(3)
     assert episode["rate"] == pytest.approx(10)
     assert episode["steps"] == 60
-    assert episode["cameras"] == [{"path": "observations/camera", "rows": 61, "chunk": 32}]
+    (camera,) = episode["cameras"]
+    assert (camera["path"], camera["rows"], camera["chunk"]) == ("observations/camera", 61, 32)
     assert "actions" in episode["curves"]
 
 

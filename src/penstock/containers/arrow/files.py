@@ -1,17 +1,12 @@
 """Parquet files, and Arrow files behind URLs, of which single columns of single blocks are read.
 
-A Parquet file is opened for each read, so that any number of files keeps no descriptor open. Footers are in a cache
-that the files of a dataset share, because a footer of many columns takes more memory than the rest of the object. A
-file that changed since it was opened is an error: its footer would describe other bytes.
+A Parquet file is opened for each read, so that any number of files keeps no descriptor open; footers are in a cache
+that the files of a dataset share. A file that changed since it was opened is an error: its footer would describe other
+bytes.
 
-Of an Arrow file, PyArrow reads a file object. With `included_fields` it asks for the buffers of these columns alone, so
-the file object fetches their ranges and nothing between them.
-
-Files that were put one behind the other (`cat a.parquet b.parquet`) are refused, for no reader can read them: the
-footer at the end is of the last file, and its offsets count from the beginning of that file. So a reader decodes bytes
-of the first file with the footer of the last: if the files are alike, without an error. Between the data that a footer
-describes and the footer itself are only small indexes. So where the offsets leave more room, the last file may begin
-behind another one, and the magic bytes of an end and of a beginning tell whether it does.
+Files that were put one behind the other (`cat a.parquet b.parquet`) are refused: the footer at the end is of the last
+file, and would decode bytes of the first one, if they are alike without an error. Where the offsets leave more room
+than small indexes need, magic bytes of an end and a beginning tell whether the last file begins behind another one.
 """
 
 from __future__ import annotations
@@ -72,7 +67,6 @@ def parquet_room(footer: Any, size: int) -> int:
 
 
 def arrow_footer(data: ByteArray) -> ByteArray:
-    """Return the footer of an Arrow file."""
     return data[-10 - int.from_bytes(data[-10:-6].tobytes(), "little") : -10]
 
 
@@ -107,7 +101,6 @@ class FileEnds:
 
     @classmethod
     def of(cls, path: Path) -> FileEnds:
-        """Read them."""
         state = file_state(path)
         with open_file(path) as file:
             head = file.read(ENDS)
@@ -140,7 +133,6 @@ class ParquetFile:
 
     @property
     def schema(self) -> Any:
-        """Arrow schema."""
         return self._footer()[1]
 
     def columns(self, groups: Sequence[int], name: str) -> Any:
@@ -148,7 +140,6 @@ class ParquetFile:
         return one_array(self._read(groups, name), sum(self.rows[group] for group in groups))
 
     def column(self, group: int, name: str) -> Any:
-        """Decode a column of a row group."""
         return one_array(self._read([group], name), self.rows[group])
 
     def first(self, name: str) -> Any:
@@ -202,8 +193,6 @@ class ParquetFile:
         return [(remote, begin, end)]
 
     def _footer(self) -> tuple[Any, Any]:
-        """Return the footer and the Arrow schema."""
-
         def read() -> tuple[tuple[Any, Any], int]:
             with require("pyarrow.parquet", "arrow").ParquetFile(path_or_file(self.path)) as file:
                 return (file.metadata, file.schema_arrow), 4 * file.metadata.serialized_size
@@ -212,9 +201,7 @@ class ParquetFile:
 
 
 def chunks_of(metadata: Any, schema: Any, groups: Iterable[int], name: str) -> tuple[IntArray, IntArray]:
-    """Return where the stored chunks of a column begin and end in its file, one for each of its leaves
-    and row group.
-    """
+    """Return where the stored chunks of a column begin and end, one for each of its leaves and row groups."""
     longer = tuple(f"{other}." for other in schema.names if other.startswith(f"{name}."))
     begins: list[int] = []
     ends: list[int] = []
@@ -230,7 +217,6 @@ def chunks_of(metadata: Any, schema: Any, groups: Iterable[int], name: str) -> t
 
 
 def one_array(column: Any, rows: int) -> Any:
-    """Return the chunks of a column as one valid array."""
     pa = arrow()
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies
@@ -284,7 +270,6 @@ class RangedArrowFile:
             return 1 << 62
 
     def remote_ranges(self, batch: int, name: str) -> list[Wanted]:
-        """Return the bytes that `column` would fetch."""
         remote = remote_file(self._path)
         if remote is None:
             return []
@@ -302,7 +287,6 @@ class RangedArrowFile:
         return begin, end
 
     def column(self, batch: int, name: str) -> Any:
-        """Return a column of a record batch as an Arrow array."""
         return self._reader(self.schema.names.index(name))[0].get_batch(batch).column(0)
 
 

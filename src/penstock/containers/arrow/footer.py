@@ -1,24 +1,12 @@
 """The footer of a Parquet file whose writer was killed, computed again from its pages.
 
-A Parquet file has pages, each with a header, and at the end a footer that says which pages are the column chunks of
-which row groups. A killed writer leaves the pages alone. The schema is only in the footer, so it is taken from another
-file of the same dataset, the model.
+The schema is only in the footer, so it is taken from another file of the same dataset, the model. Pages are walked from
+the start of the file. They are divided into row groups: columns follow the order of the schema, and columns without
+repetition have equal numbers of values. If several divisions are possible, the file is not mended, because a guess
+could exchange the values of two columns. PyArrow decodes every column with the new footer before it is returned.
 
-1. The headers are walked from the start of the file as far as pages are whole.
-2. The pages are divided into row groups: the columns follow one another in the order of the schema; a column that has a
-   dictionary in the model begins with a dictionary page and has no other; and all columns without repetition have the
-   same number of values, which is the number of rows. Dynamic programming over page numbers counts the divisions. If
-   there are several up to the last page that any division reaches, the file is not mended: a guess could exchange
-   values of two columns.
-3. The footer is the model's, with these row groups. PyArrow decodes every column of every row group with it before it
-   is returned, so that a model of another dataset is noticed.
-
-Pages behind the last whole row group are left out: their row group was not complete.
-
-Footers and page headers are structs of Thrift's compact protocol, read and written without a schema. A struct is a dict
-from field number to `(type, value)`. So what is read can be changed and written again, also fields that this version
-does not know. Source: the compact protocol specification of Apache Thrift. Everything is bounded by the bytes that are
-there, and by `DEPTH`.
+Footers and page headers are structs of Thrift's compact protocol. They are read without a schema, as dicts from field
+number to `(type, value)`, so fields that this version does not know are written again as they were.
 """
 
 from __future__ import annotations
@@ -58,7 +46,6 @@ class ThriftReader:
         self._data = data
 
     def struct(self, depth: int = 0) -> Fields:
-        """Read a struct."""
         if depth > DEPTH:
             raise FormatError(f"expected at most {DEPTH} nested structs, got more")
         fields: Fields = {}
@@ -229,7 +216,6 @@ def footer_like(path: Path, models: Sequence[Path]) -> RebuiltFooter | None:
 
 
 def rebuilt_footer(path: Path, model: Path) -> RebuiltFooter:
-    """Return the footer of a file without one."""
     data = map_file(model)
     size = int.from_bytes(bytes(data[-8:-4]), "little")
     with parsing(model, "footer"):
@@ -363,7 +349,6 @@ def _group(number: int, chunks: Chunks, rows: int, columns: list[Fields]) -> Fie
 
 
 def _decode(path: Path, content: bytes, rows: int) -> None:
-    """Decode all columns with a footer."""
     parquet = require("pyarrow.parquet", "arrow")
     with parsing(path, "pages, with a footer that was computed again"):
         metadata = parquet.read_metadata(io.BytesIO(MAGIC + content))

@@ -33,7 +33,6 @@ class TableColumn:
 
 
 def arrow() -> Any:
-    """Return PyArrow."""
     return require("pyarrow", "arrow")
 
 
@@ -107,7 +106,6 @@ def _fields(names: tuple[str, ...], kind: Any, path: Path) -> Iterator[tuple[tup
 
 
 def _field(kind: Any, shape: tuple[int, ...] | None) -> Field:
-    """Return the field of a type."""
     types, kind = arrow().types, plain_type(kind)
     if shape is not None:
         inner = kind
@@ -158,10 +156,7 @@ def array_of(column: Any, leaf: TableColumn) -> Any:
 
 
 def values_of(array: Any, field: Field) -> Array:
-    """Return the rows of an Arrow array as an array or `Ragged`.
-
-    Missing floats are NaN.
-    """
+    """Return the rows of an Arrow array as an array or `Ragged`."""
     if field.kind == "text" or (field.ragged and not _is_list(array.type)):
         return _bytes(array)
     if not field.ragged:

@@ -1,8 +1,7 @@
-"""B-trees of version 1 (old groups, chunks) and version 2 (dense links, attributes, chunks).
+"""B-trees of version 1 (old groups, chunks) and version 2 (dense links, attributes, chunks), read in key order.
 
-Both are read in key order, from the root down. Addresses come from the file and may be damaged: an address that was
-visited before, a level that does not fall by one, or a node outside the file raises a `FormatError`, so that reading
-ends. Headers and nodes of version 2 have checksums, which are verified.
+An address that was visited before, a level that does not fall by one, or a node outside the file raises a
+`FormatError`.
 
 Source: "HDF5 File Format Specification", version 3.0, The HDF Group, on version 1 and version 2 B-trees.
 """

@@ -1,15 +1,10 @@
 """Chunk indexes to tiles: the byte of the file of each stored chunk of a dataset.
 
 HDF5 has six ways to find chunks: B-trees of both versions, a single chunk, chunks that follow each other (implicit), a
-fixed array, and an extensible array. Each is read once into `Tiles`, a table of origin, offset and size, from which
-rows are gathered without this index.
+fixed array, and an extensible array. Each is read once into `Tiles`, whose offsets and sizes are compared with the
+file, so that gathers need no checks. A chunk that was never written has no row.
 
-All offsets and sizes are compared with the file when the table is made, so that gathers need no checks. A chunk that
-was never written has no row; its elements are the fill value. Extensible arrays double their blocks, so `n` chunks take
-O(log n) block headers.
-
-Source: "HDF5 File Format Specification", version 3.0, The HDF Group, on data layout messages of version 4 and their
-indexes.
+Source: "HDF5 File Format Specification", version 3.0, on data layout messages of version 4 and their indexes.
 """
 
 from __future__ import annotations
@@ -187,7 +182,6 @@ class _ChunkIndex:
             yield number, (self.layout.address + number * nbytes, nbytes, 0)
 
     def decode(self, raw: bytes) -> Iterator[Entry]:
-        """Entries from their bytes."""
         if not self.filtered:
             nbytes = _chunk_bytes(self.layout)
             for (address,) in struct.iter_unpack("<Q", raw):

@@ -1,16 +1,9 @@
 """One dataset of an HDF5 file: its description, the place of its bytes, and reading rows of it.
 
-The messages of the object header say shape, type, layout and filters. `flat` answers the question that matters for
-speed: are all values consecutive and unfiltered? Then a row is a slice of the memory map, and callers need this class
-no more. Otherwise `tiles` lists the stored chunks (from one of six kinds of index, read once), and `_assemble` starts
-with the fill value everywhere and copies the part of each chunk that the wanted rows cover. A chunk that was never
-written has no entry, and keeps the fill value.
-
-Invariants: every size in the header is checked against the size of the file before memory is allocated, and rows that
-are assembled may be `INFLATION` times the file at most, so a damaged header cannot exhaust memory. Elements are moved
-as opaque bytes (`V<size>`); only `as_array` gives them their dtype.
-
-Ownership: contiguous rows are read-only views of the map, and keep it alive; assembled rows belong to the caller.
+If all values are consecutive and unfiltered (`flat`), a row is a slice of the map. Otherwise `tiles` lists the stored
+chunks, and rows are put together from them and the fill value. Every size in the header is checked against the size of
+the file before memory is allocated, and rows may be `INFLATION` times the file at most. Elements are moved as opaque
+bytes; only `as_array` gives them their dtype.
 
 Source: HDF5 File Format Specification 3.0, IV.A.2 (messages) and VII (chunk indexes).
 """
@@ -82,7 +75,6 @@ class Dataset:
 
     @property
     def path(self) -> str:
-        """The file."""
         return self._image.path
 
     @property
@@ -180,11 +172,7 @@ class Dataset:
 
     @located
     def flat(self) -> int | None:
-        """Byte of the file from which all values are consecutive, in C order and as they are, or None.
-
-        This is what lets rows be read without this library: row r of a one-dimensional float64 dataset
-        begins at `flat() + 8 * r`.  Cost: one B-tree node.
-        """
+        """Byte of the file from which all values are consecutive, in C order and as they are, or None."""
         layout, base = self._layout, self._image.base
         if layout.kind == "contiguous":
             return None if layout.address == UNDEFINED else base + layout.address
@@ -223,10 +211,7 @@ class Dataset:
         return make_tiles(self._image, rank, rows)
 
     def read(self, start: int = 0, stop: int | None = None) -> AnyArray:
-        """Rows `start` to `stop` along the first axis; a scalar dataset is read whole.
-
-        The result is a read-only view of the file where the file stores the rows as they are, a new array otherwise.
-        """
+        """Rows `start` to `stop` along the first axis; a scalar dataset is read whole."""
         if self.kind in ("vlen_string", "vlen"):
             raise DataError(f"{self.name} has elements of variable length; use read_list or read_vlen")
         rows = self._rows(start, stop)
@@ -251,8 +236,7 @@ class Dataset:
         return [bytes(piece) for piece in self._pieces(start, stop)]
 
     def read_vlen(self, start: int = 0, stop: int | None = None) -> tuple[AnyArray, IntArray]:
-        """Variable-length elements as `values` [total] and `offsets` [n + 1]: element i is
-        `values[offsets[i]:offsets[i + 1]]`."""
+        """Variable-length elements as `values` `[total]`, and `offsets` `[n + 1]` where each begins."""
         pieces = self._pieces(start, stop)
         offsets = np.zeros(len(pieces) + 1, np.int64)
         np.cumsum([len(piece) // self.dtype.itemsize for piece in pieces], out=offsets[1:])

@@ -1,10 +1,7 @@
 """Values and messages -> bytes, as the oldest versions that every HDF5 library reads, and the growing end of a file.
 
-New bytes go to the end (`Tail`), and nothing refers to them before the commit. Small pieces are collected in memory, up
-to `PENDING` bytes, and written together. Arrays of `DIRECT` bytes and more are written without a copy. Addresses are
-multiples of 8, as libhdf5 aligns them. Variable-length values are collected in global heap collections of at least
-`MIN_COLLECTION` bytes. After a crash, leftovers are behind the end that the superblock names, and the next writer
-overwrites them.
+New bytes go to the end (`Tail`), and nothing refers to them before the commit. Addresses are multiples of 8, as libhdf5
+aligns them. Variable-length values are collected in global heap collections of at least `MIN_COLLECTION` bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +53,6 @@ def pad(raw: bytes) -> bytes:
 
 
 def datatype(dtype: np.dtype[Any]) -> bytes:
-    """Datatype message of a numpy dtype."""
     size = dtype.itemsize
     if dtype.kind == "b":
         return BOOL
@@ -144,13 +140,11 @@ def hard_link(name: str, address: int) -> Message:
 
 
 def soft_link(name: str, path: str) -> Message:
-    """Link to a path of the same file."""
     value = path.encode()
     return Message(LINK, 0, _link(name, 1) + struct.pack("<H", len(value)) + value)
 
 
 def external_link(name: str, file: str, path: str) -> Message:
-    """Link to a path of another file."""
     value = b"\0" + file.encode() + b"\0" + path.encode() + b"\0"
     return Message(LINK, 0, _link(name, 64) + struct.pack("<H", len(value)) + value)
 
@@ -162,7 +156,6 @@ def _link(name: str, kind: int | None) -> bytes:
 
 
 def attribute(name: str, kind: bytes, shape: tuple[int, ...], data: bytes) -> bytes:
-    """Attribute message."""
     raw, space = name.encode() + b"\0", dataspace(shape)
     body = struct.pack("<BBHHHB", 3, 0, len(raw), len(kind), len(space), 1) + raw + kind + space + data
     if len(body) > MAX_MESSAGE:
@@ -171,10 +164,6 @@ def attribute(name: str, kind: bytes, shape: tuple[int, ...], data: bytes) -> by
 
 
 def object_header(messages: Iterable[Message], continuation: tuple[int, int, int] | None = None) -> bytes:
-    """Object header of version 1.
-
-    `continuation`: address, bytes and number of messages of the block in which the header goes on.
-    """
     body, count = message_block(messages)
     if continuation is not None:
         address, nbytes, more = continuation

@@ -1,8 +1,7 @@
 """Filters of chunked data: deflate, shuffle, fletcher32 and lzf, decoded with every size bounded.
 
-Filters are undone in the reverse order of writing. The size of the result is known before, from the shape of a chunk.
-Decoding stops when a stage exceeds it by more than `SLACK` bytes, and a chunk that could not be compressed that much
-(deflate reaches a factor of 1032) is refused before any memory is allocated. lzf copies from earlier output only.
+Decoding stops when a stage exceeds the size of the chunk by more than `SLACK` bytes, and a chunk that could not be
+compressed that much (deflate reaches a factor of 1032) is refused before any memory is allocated.
 
 Sources: the filter registry of The HDF Group; LibLZF's format, by Marc Lehmann, as h5py writes it; Fletcher, "An
 arithmetic checksum for serial transmissions" (1982), in the variant of libhdf5.
@@ -27,10 +26,7 @@ SLACK = 64  # what filters that lengthen their input may add
 
 
 def decode(raw: bytes, filters: tuple[Filter, ...], mask: int, nbytes: int) -> bytes:
-    """Undo `filters` on a stored chunk that must come out as `nbytes`.
-
-    `mask` has bit i set where filter i was skipped.
-    """
+    """Undo `filters` on a stored chunk that must come out as `nbytes`."""
     if nbytes > INFLATION * len(raw) + SLACK:
         raise FormatError(f"a chunk of {nbytes} bytes cannot come from {len(raw)} stored bytes")
     for i in reversed(range(len(filters))):

@@ -1,10 +1,7 @@
 """The three heaps of HDF5: local (names), global (variable-length values), fractal (dense links and attributes).
 
-A local heap is one segment of names that end with a zero byte. A global heap is a list of collections, each a sequence
-of numbered objects; a collection is parsed once, into a table of offsets. A fractal heap is a tree of blocks that
-double in size, row by row; an id is an offset into the address space of all blocks, and is followed down to its block.
-
-Sizes and offsets are checked against the file and their block before use. Values are views of the mapped file.
+A fractal heap is a tree of blocks that double in size, row by row; an id is an offset into the address space of all
+blocks. Sizes and offsets are checked against the file and their block before use.
 
 Source: "HDF5 File Format Specification", version 3.0, The HDF Group, on local, global and fractal heaps.
 """

@@ -1,11 +1,8 @@
 """The bytes of one file, every access checked; its superblock; the checksum of the newer structures.
 
-`Image` is the only way to the bytes of a mapped file. It compares each range with the end of file that the superblock
-names, so no address from a damaged file leaves the map. `located` turns errors of malformed bytes into a `FormatError`
-with the path and the place.
-
-A writer may switch the superblock while it is read. It is read until two readings agree, and newer versions have a
-checksum (Bob Jenkins' lookup3, `kernels.checksum`).
+`Image` compares each range with the end of file that the superblock names, so no address from a damaged file leaves the
+map. `located` turns errors of malformed bytes into a `FormatError` with the path and the place. A writer may switch the
+superblock while it is read, so it is read until two readings agree.
 
 Source: "HDF5 File Format Specification", version 3.0, The HDF Group, on the superblock.
 """
@@ -41,14 +38,10 @@ class Located(Protocol):
     """Whatever knows its file and its own place in it."""
 
     @property
-    def path(self) -> str:
-        """The file."""
-        ...
+    def path(self) -> str: ...
 
     @property
-    def where(self) -> str:
-        """The place in it."""
-        ...
+    def where(self) -> str: ...
 
 
 L = TypeVar("L", bound=Located)
@@ -89,7 +82,6 @@ class Superblock:
 
     @property
     def nbytes(self) -> int:
-        """Length in the file."""
         return {0: 96, 1: 100}.get(self.version, 48)
 
 

@@ -1,13 +1,9 @@
 """Object headers, versions 1 and 2, and parsers of their smaller messages: dataspaces, fill values, layouts, links.
 
-A header is the list of messages that makes a group, a dataset or a datatype: a block of messages that may continue in
-other blocks. Blocks are read in order, each at most once, and their sizes are checked against the file, so a circular
-or damaged header raises a `FormatError`. Version 2 has checksums, which are verified.
-
-Each parser is a function from the bytes of one message to a value, without access to the file. Equal messages are
-frequent (episodes of equal shape and type), so the results of the common ones are cached by their bytes. A field that
-runs over its message, a version that is not described, and a rank above `RANK` are a `FormatError`; `struct.error` and
-`IndexError` of truncated bytes become one in the caller (`image.located`).
+A header is a block of messages that may continue in other blocks, each read at most once, so a circular or damaged
+header raises a `FormatError`. Each parser is a function of the bytes of one message, and the results of common ones are
+cached by these, because episodes of equal shape and type have equal messages. Errors of truncated bytes become
+`FormatError` in the caller (`image.located`).
 
 Source: HDF5 File Format Specification 3.0, IV.A.1 (headers), IV.A.2.b (dataspace), e and f (fill value), g (link), i
 (layout), l (filters).
@@ -95,7 +91,6 @@ class DataLayout:
 
 @lru_cache(maxsize=4096)
 def parse_dataspace(body: bytes) -> Dataspace:
-    """Shape and largest shape."""
     version, rank, flags, kind = body[:4]
     if version not in (1, 2) or rank > RANK:
         raise FormatError(f"dataspace of version {version} and rank {rank} is malformed")
@@ -255,10 +250,7 @@ class Message(NamedTuple):
 
 
 def read_messages(image: Image, address: int) -> list[Message]:
-    """All messages of the object header at `address`, continuation blocks included.
-
-    Cost: proportional to the bytes of the header.
-    """
+    """All messages of the object header at `address`, continuation blocks included."""
     prefix = image.take(address, 16, "object header")
     if prefix[:4] == b"OHDR":
         return _read_v2(image, address, prefix)

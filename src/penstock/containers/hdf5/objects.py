@@ -1,11 +1,8 @@
 """Groups, datasets and attributes to bytes at the end of a file.
 
-Objects are written bottom-up: values, then the chunk index that names them, then the object header, then the group.
-Each object therefore refers only to bytes that were written before it, and no written byte changes.
-
-Messages have the oldest versions that can express them, so that every HDF5 library reads the file. A dataset is one
-chunk unless it is compressed, has checksums or exceeds `MAX_CHUNK`, so that its values are in one piece, which a reader
-can map.
+Objects are written bottom-up, so each refers only to bytes that were written before it. Messages have the oldest
+versions that can express them, so that every HDF5 library reads the file. A dataset is one chunk unless it is
+compressed, has checksums or exceeds `MAX_CHUNK`, so that a reader can map it.
 """
 
 from __future__ import annotations
@@ -204,7 +201,6 @@ class ObjectWriter:
         return self._tail.put(raw.ljust(24 + size * (key + 8) + key, b"\0"))
 
     def attributes(self, attrs: Mapping[str, Any]) -> dict[str, bytes]:
-        """Attribute messages by name."""
         out: dict[str, bytes] = {}
         for name, value in attrs.items():
             if not name or "\0" in name:
@@ -230,7 +226,6 @@ def _key(nbytes: int, start: int, rank: int) -> bytes:
 
 
 def encode_text(text: str) -> bytes:
-    """UTF-8 of a text."""
     if "\0" in text:
         raise DataError("texts with a zero character cannot be stored")
     return text.encode("utf-8", "surrogateescape")

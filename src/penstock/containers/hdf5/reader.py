@@ -1,16 +1,9 @@
 """HDF5 files and groups: from names to objects.
 
-A group keeps its links in a symbol table (old), in link messages (compact) or in a fractal heap (dense).
-A name is resolved part by part. A hard link has the address of an object header; a soft link is a path, which is
-resolved in turn, at most `SOFT_HOPS` times, so that links in a circle end in an error. External links are refused: a
-file must not choose which other files are opened. The messages in a header tell what the object is: a layout message
-means a dataset, a link or symbol table a group, and a datatype alone is a named type, which has no values.
-
-`walk` visits each group once, by address, because hard links may form circles, and stops at a depth of `DEPTH`.
-Links of a group are read once. A dataset parses its header whenever it is looked up, about 20 us.
-
-Ownership: a `File` maps the file as it was when it was opened. Arrays that show its bytes keep the map alive after
-`close`. Reading takes no lock, so any number of threads may read, also after a fork.
+A group keeps its links in a symbol table (old), in link messages (compact) or in a fractal heap (dense). Soft links are
+resolved at most `SOFT_HOPS` times, so that a circle ends in an error. `walk` visits each group once, by address,
+because hard links may form circles. External links are refused: a file must not choose which other files are opened.
+Arrays keep the map alive after `close`. Reading takes no lock.
 
 Source: HDF5 File Format Specification 3.0, III (infrastructure) and IV.A (object headers).
 """
@@ -57,11 +50,7 @@ TABLE = struct.Struct("<QQ")  # B-tree and local heap
 
 
 class Group(Mapping[str, "Group | Dataset"]):
-    """A group: a mapping from names to groups and datasets, parsed when asked for.
-
-    `name`, absolute; `attrs`; `links`, what each name leads to, external links included.  Iteration is in
-    creation order where the file keeps it, else by name.
-    """
+    """A group: a mapping from names to groups and datasets, parsed when asked for."""
 
     __slots__ = ("_attrs", "_file", "_links", "address", "messages", "name")
 
@@ -73,7 +62,6 @@ class Group(Mapping[str, "Group | Dataset"]):
 
     @property
     def path(self) -> str:
-        """The file."""
         return self._file.path
 
     @property
@@ -137,14 +125,10 @@ class Group(Mapping[str, "Group | Dataset"]):
         return name in self.links
 
     def items(self) -> ItemsView[str, Group | Dataset]:
-        """Names and objects."""
         return ItemsView(self)
 
     def walk(self, unreadable: Callable[[str, FormatError], None] | None = None) -> Iterator[Dataset]:
-        """Every dataset below this group that hard and soft links reach, depth first, each group once.
-
-        What cannot be read is handed to `unreadable` with its absolute name, or raised. Cost: about 20 µs a dataset.
-        """
+        """Every dataset below this group that hard and soft links reach, depth first, each group once."""
         yield from self._walk({self.address}, DEPTH, unreadable)
 
     def _walk(
@@ -239,7 +223,6 @@ class File:
         return self.root[name]
 
     def close(self) -> None:
-        """Let go of the file; the map itself lives until the last array that shows it is gone."""
         self.image.data = memoryview(b"")
         self.image.size = 0
         self.image.buffer = np.empty(0, np.uint8)

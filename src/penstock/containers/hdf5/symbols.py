@@ -1,20 +1,12 @@
 """The root group while it is appended to: a symbol table, or link messages if a link leaves the file.
 
-A symbol table is changed by copying: new nodes along the changed path, and the old ones stay as they are. It is a
-B-tree of names with links at its leaves. Adding a name copies the nodes from its leaf to the root, writes them at the
-end of the file, and changes nothing that an earlier state refers to. A full node is split into two halves. So a commit
-writes O(log n) nodes, and a reader of an earlier state sees the earlier table.
+A symbol table is a B-tree of names with links at its leaves. Adding a name copies the nodes from its leaf to the root
+to the end of the file, so a reader of an earlier state sees the earlier table. Nodes have no pointers to their
+siblings, which would have to be copied too, and which libhdf5 does not need for reading. Names go to a local heap that
+all states share, behind the names of earlier states, which do not read there.
 
-Names go to a local heap that all states share. New names are written only behind the names of earlier states, which do
-not read there. A full heap is copied to a heap of twice the size, so that names cost constant time on average.
-
-Nodes have no pointers to their siblings: a copied node would force its siblings to be copied too. libhdf5 does not need
-these pointers for reading.
-
-A symbol table cannot store links to other files, so a root with such a link becomes a list of link messages. Each
-commit writes its links as one block of messages that continues in the block of the commit before. A commit therefore
-costs its own links, and not all links of the root. Files whose root was written in another way are read once and
-rewritten as one of these two.
+A symbol table cannot store links to other files. A root with such a link becomes a list of link messages, of which each
+commit writes its own as a block that continues in the block of the commit before.
 """
 
 from __future__ import annotations
@@ -76,7 +68,6 @@ class Names:
 
     @classmethod
     def load(cls, image: Image, address: int) -> Names:
-        """The heap at `address`."""
         head = image.signed(address, 32, b"HEAP\0", "local heap")
         size, free, data = struct.unpack_from("<QQQ", head, 8)
         raw = image.take(data, size, "data of the local heap")
@@ -94,7 +85,6 @@ class Names:
         return bytes(self.segment[offset : end if end >= 0 else None])
 
     def add(self, name: bytes) -> int:
-        """Offset of a new name."""
         offset = len(self.segment)
         self.segment += pad(name + b"\0")
         if len(self.segment) > self.capacity:
@@ -117,10 +107,7 @@ class Names:
 
 @dataclass(slots=True)
 class GroupNode:
-    """A node: the largest key of each child (B-tree) or each key (leaf) and what belongs to it.
-
-    Items are raw entries in a leaf; nodes, or addresses of those not looked at yet, in a B-tree node.
-    """
+    """A node: the largest key of each child and it (B-tree), or its address, or each key and its entry (leaf)."""
 
     level: int
     left: int  # heap offset of the key just below this node
@@ -144,7 +131,6 @@ class SymbolTable:
 
     @classmethod
     def empty(cls, leaf_k: int, internal_k: int, heap_bytes: int) -> SymbolTable:
-        """A table without entries."""
         return cls(Names.empty(heap_bytes), GroupNode(0, 0), (2 * leaf_k, 2 * internal_k))
 
     @classmethod
@@ -302,7 +288,6 @@ class Root:
 
     @classmethod
     def empty(cls, leaf_k: int, internal_k: int) -> Root:
-        """A root without links."""
         return cls(SymbolTable.empty(leaf_k, internal_k, HEAP_BYTES))
 
     @classmethod
@@ -341,7 +326,6 @@ class Root:
             self.chain.links[name] = self.chain.pending[name] = link
 
     def write(self, tail: Tail, fd: int) -> RootPlace:
-        """Write what is new."""
         attributes = [Message(ATTRIBUTE, 0, body) for body in self.attrs.values()]
         if self.table is not None:
             tree, heap = self.table.write(tail, fd)

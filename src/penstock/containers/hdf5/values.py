@@ -70,11 +70,7 @@ def read_references(raw: bytes | memoryview, datatype: Datatype, heap: GlobalHea
 
 
 class Attributes(Mapping[str, Any]):
-    """Attributes of an object, decoded when they are asked for.
-
-    A value is a numpy scalar or array, a `str` (or an array of them) for variable-length strings, or None
-    for an empty one.
-    """
+    """Attributes of an object, decoded when they are asked for."""
 
     def __init__(self, image: Image, heap: GlobalHeap, messages: list[Message], name: str) -> None:
         self.path, self.where = image.path, f"attributes of {name}"
@@ -151,7 +147,6 @@ def read_dense_attributes(image: Image, info: bytes) -> Iterator[bytes]:
 
 
 def attribute_name(body: bytes) -> str:
-    """Name in an attribute message."""
     (length,) = struct.unpack_from("<H", body, 2)
     offset = 9 if body[0] == 3 else 8
     raw = body[offset : offset + length]

@@ -1,9 +1,7 @@
-"""Appending to HDF5 files so that a crash at any moment leaves the last committed state.
+"""Appending to HDF5 files so that a crash at any moment leaves the last committed state (see the package).
 
-The package's opening comment describes a commit. `Appender` has the parts: `Tail` writes new bytes behind the end,
-`ObjectWriter` makes objects of them, `Root` has the links, and the superblock is the one small write that switches to
-the new state. A commit is durable after its second `fsync`; without `fsync` it is atomic for readers and for a killed
-process, but not for a power cut.
+A commit is durable after its second `fsync`; without `fsync` it is atomic for readers and for a killed process, but not
+for a power cut.
 """
 
 from __future__ import annotations
@@ -36,11 +34,7 @@ NEW = Superblock(1, 0, 0, UNDEFINED, LEAF_K, INTERNAL_K, CHUNK_K, UNDEFINED, 0)
 
 
 class Appender:
-    """Appends groups to an HDF5 file, each commit atomic and durable.
-
-    Everything new goes behind the end that the superblock names; the groups that lead to it are copied, not changed;
-    `commit` switches the superblock. Leaving the `with` block without an error commits.
-    """
+    """Appends groups to an HDF5 file, each commit atomic and durable."""
 
     def __init__(self, path: str, fd: int, holder: int, *, fsync: bool) -> None:
         self.path = path
@@ -131,10 +125,7 @@ class Appender:
         self._dirty = True
 
     def set_attrs(self, name: str, attrs: Mapping[str, Any]) -> None:
-        """Set attributes of the group `name` of the root, or of the root itself ("" or "/").
-
-        The object header is written again at the end of the file.
-        """
+        """Set attributes of the group `name` of the root, or of the root itself ("" or "/")."""
         encoded = ObjectWriter(self._tail, self._block, Storage()).attributes(attrs)
         if name in ("", "/"):
             self._root.attrs.update(encoded)
@@ -233,11 +224,7 @@ def _read_extension(image: Image) -> Superblock:
 
 
 def lock_for_writing(path: str, fd: int, *, wait: bool) -> int:
-    """Take the writers' lock of `path`, open as `fd`; the descriptor that holds it until it is closed.
-
-    Writers exclude each other by a lock on `.<name>.lock` next to the file. The file itself is locked shared: that lets
-    libhdf5 read, and keeps out a libhdf5 that writes.
-    """
+    """Take the writers' lock `.<name>.lock` next to the file, which is locked shared: libhdf5 may read only."""
     folder, name = os.path.split(path)
     place = os.path.join(folder, f".{name}.lock")
     holder = open_locked(place, os.O_RDWR | os.O_CREAT, wait=wait, name=path, follow=True)

@@ -1,13 +1,8 @@
 """NumPy's arrays, scalars and dtypes out of their pickled parts; NumPy is handed only what was checked here.
 
-`numpy.dtype.__setstate__` believes its input (offsets outside an item, negative sizes), so it is never called:
-dtypes come from a fixed list, and shapes are checked against the number of bytes.
-
-Tensors of PyTorch become arrays. A tensor is a view of a storage: values of one dtype, an offset, a size and a stride
-for each axis. `torch.save` writes a ZIP file with a pickle that names storages by number, and one member for the bytes
-of each. `pickle.dumps` of a tensor has the bytes of its storage in the older layout, between pickles that are alike but
-for names and numbers; these are compared with a pattern, not interpreted. Numbers of bfloat16 become float32, which
-holds them as they are. PyTorch is not needed.
+Dtypes come from a fixed list, and shapes are checked against the number of bytes. Tensors of PyTorch are views of
+storages. `torch.save` writes a ZIP file with a pickle that names storages by number; `pickle.dumps` has the older
+layout between pickles that are compared with a pattern, not interpreted. Numbers of bfloat16 become float32.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """The state of one reading: bytes, stack, memo, limits; and symbols, which stand for what a pickle names.
 
-Nothing here imports, looks up or calls what the data names. A name is looked up in the closed table of
-`symbols`, and what is found there are functions of ours.
-
-Dicts and sets are filled by `set_items` and `add_items`. A tuple of tuples of tuples that share one another takes
-exponential time to hash, and integers or tuples that all have one hash make a dict quadratic. So keys are strings,
-numbers or short tuples of them, and unusual ones are counted.
+A tuple of tuples of tuples that share one another takes exponential time to hash, and keys that all have one hash make
+a dict quadratic. So keys are strings, numbers or short tuples of them, and unusual ones are counted.
 """
 
 from __future__ import annotations
@@ -49,10 +45,7 @@ SLACK = 1 << 22  # bytes that may be copied beyond a multiple of the pickle
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Symbol:
-    """A name that a pickle may use: never a value, only a recipe of ours.
-
-    `call`, what REDUCE does; `new`, what NEWOBJ does; `finish`, what BUILD does to what these left pending.
-    """
+    """A name that a pickle may use, as a recipe of ours: `call` for REDUCE, `new` for NEWOBJ, `finish` for BUILD."""
 
     module: str
     name: str

@@ -131,11 +131,7 @@ def _check(m: Machine, values: int, nbytes: int, depth: int) -> None:
 
 
 def loads(data: Buffer, *, where: str = "", path: object = None, limits: Limits = LIMITS) -> Any:
-    """The value that a pickle of plain data stands for; nothing that it names is imported or run.
-
-    Arrays are read-only; an `OrderedDict` is a dict. Cost: one copy of the bytes of its arrays (two out of a
-    `memoryview`), and about a microsecond an opcode.
-    """
+    """The value that a pickle of plain data stands for; nothing that it names is imported or run."""
     m = Machine(data if type(data) is bytes else bytes(data), where, path, limits)
     return vet(m, run(m))
 

@@ -11,7 +11,6 @@ from penstock.core.narrowing import is_dict, is_list, is_listed, is_tuple
 
 
 def find(m: Machine, module: str, name: str) -> Symbol:
-    """The symbol of this name."""
     symbol = SYMBOLS.get((module, name))
     if symbol is None:
         allowed = f"expected plain values, NumPy arrays or one of {len(SYMBOLS)} known names (numpy, collections, "
@@ -135,7 +134,6 @@ def reduce(m: Machine, function: Any, args: Any) -> Any:
 
 
 def new_object(m: Machine, cls: Any, args: Any) -> Any:
-    """What NEWOBJ leaves."""
     if type(cls) is not Symbol or cls.new is None or not is_tuple(args):
         raise m.unsafe(f"expected a known class and its arguments, got {brief(cls)} and {brief(args)}")
     return cls.new(m, cls, args)

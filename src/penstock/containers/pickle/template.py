@@ -1,9 +1,8 @@
 """Members that differ in their payload only: compared with a known one, not interpreted.
 
-Why a match equals what the interpreter would make: the learnt member was interpreted; it names nothing but NumPy's
-arrays and dtypes; it has one byte string of the length of the result, which is never copied on the stack, dropped, or
-fetched from the memo, so the result is its only use; and of its content the interpreter asks one thing, that booleans
-be 0 or 1, which is asked here too. All other bytes are equal.
+A match equals what the interpreter would make: the learnt member names nothing but NumPy's arrays and dtypes; it has
+one byte string of the length of the result, which is never copied, dropped or fetched from the memo; and of its content
+the interpreter asks one thing, that booleans be 0 or 1, which is asked here too. All other bytes are equal.
 """
 
 from __future__ import annotations
@@ -51,15 +50,11 @@ class PickleTemplate:
 
     @property
     def length(self) -> int:
-        """Bytes of a member."""
         return len(self.prefix) + self.nbytes + len(self.suffix)
 
     @staticmethod
     def learn(data: Buffer) -> PickleTemplate | None:
-        """The template of a member, or None for one that is no plain array or scalar.
-
-        Cost: one `loads` and some 100 us.
-        """
+        """The template of a member, or None for one that is no plain array or scalar."""
         raw = bytes(data)
         m, starts = Machine(raw, "", None, LIMITS), list[int]()
         value = vet(m, run(m, [_recorded(operation, starts) for operation in DISPATCH]))
@@ -78,10 +73,7 @@ class PickleTemplate:
         )
 
     def match(self, data: Buffer) -> AnyArray | None:
-        """What `loads` makes of `data`, as a read-only view of it, or None if this is not its template.
-
-        Cost: some 1 us.
-        """
+        """What `loads` makes of `data`, as a read-only view of it, or None if this is not its template."""
         begin = len(self.prefix)
         end = begin + self.nbytes
         if len(data) != self.length or data[:begin] != self.prefix or data[end:] != self.suffix:

@@ -65,7 +65,6 @@ class DecompressedStream:
         self.done = 0
 
     def read(self, n: int) -> bytes:
-        """At most `n` bytes, fewer than one only at the end."""
         try:
             part = self._inner.read(n)
         except RemoteError:
@@ -98,7 +97,6 @@ class _Begun:
         self._left = self.head
 
     def read(self, n: int) -> bytes:
-        """At most `n` bytes, none at the end."""
         if not self._left:
             return self._file.read(n)
         part, self._left = self._left[:n], self._left[n:]
@@ -107,8 +105,7 @@ class _Begun:
 
 @cache
 def inflating() -> Any:
-    """The module that inflates: zlib-ng's, two to four times as fast as zlib, or zlib where it was not built. Both give
-    the same bytes, and the same errors but for their words and class (`error` of the module)."""
+    """The module that inflates: zlib-ng's, two to four times as fast as zlib, or zlib where it was not built."""
     try:
         return importlib.import_module("zlib_ng.zlib_ng")
     except ImportError:
@@ -124,7 +121,6 @@ class _Gzip:
         self._inflate = self._module.decompressobj(31)  # 31: with gzip's header and checksum
 
     def read(self, n: int) -> bytes:
-        """At most `n` bytes, fewer than one only at the end."""
         while True:
             data = self._left or self._file.read(FED)
             if self._inflate.eof:
@@ -144,11 +140,7 @@ class _Gzip:
 
 
 def unpack(source: Path, target: IO[bytes], limit: int, *, torn: Literal["refuse", "drop"] = "refuse") -> int:
-    """Write the unpacked bytes of `source` to `target`; how many there were. `torn="drop"` takes the whole parts of a
-    file that was cut off.
-
-    Memory: 1 MiB and the window.
-    """
+    """Write the unpacked bytes of `source` to `target`; how many there were. `torn="drop"` takes the whole parts."""
     with read_in_order(source) as file:
         reader = opened(file, source, limit)
         with suppress(TornError) if torn == "drop" else nullcontext():
@@ -164,10 +156,7 @@ def check_packer(kind: Compression) -> None:
 
 
 def pack(source: Path, target: Path, kind: Literal["gzip", "zstd"], level: int | None = None) -> None:
-    """Compress `source` to `target`, which appears only when complete: the same bytes for the same bytes.
-
-    It has the time of `source`, so that a later change of either shows.
-    """
+    """Compress `source` to `target`, which appears when complete, with its time, so a later change shows."""
     with open_file(source) as file, atomic_file(target, durable="file") as out:
         with compressor(out, kind, level) as packed:
             while part := file.read(PIECE):
@@ -219,10 +208,7 @@ def glance(path: Path) -> Iterator[bytes]:
 
 
 class Ahead:
-    """File of the unpacked bytes of an archive, which a thread reads ahead.
-
-    The thread ends with the file, or after `close`.
-    """
+    """File of the unpacked bytes of an archive, which a thread reads ahead."""
 
     def __init__(self, open: Callable[[], IO[bytes]], path: object, limit: int) -> None:
         # The reading itself is the source of the map: it has to go forward, so it is one thread's work.
@@ -232,7 +218,6 @@ class Ahead:
         self._piece = memoryview(b"")  # rest of the piece that is being read
 
     def read(self, n: int) -> bytes:
-        """Return at most `n` bytes, and none at the end."""
         if not self._piece:
             try:
                 self._piece = memoryview(self._pieces.get())

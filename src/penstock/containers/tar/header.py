@@ -56,7 +56,6 @@ def padded(size: int) -> int:
 
 
 def parse(block: bytes, path: object, position: int) -> TarHeader:
-    """Read a block that is not zero."""
     stored_checksum = octal(block[148:156], "checksum", path, position)
     total = sum(block) - sum(block[148:156]) + 8 * 32  # the checksum's own field counts as blanks
     # Some old writers sum signed bytes.
@@ -135,8 +134,7 @@ def safe_name(name: bytes, path: object, position: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Place of one member of the pattern: its header and payload, as distances from the pattern's beginning, the
-    blocks of the payload, and whether a PAX header of one block with nothing but a time comes before it."""
+    """One member of the pattern, by distances from its beginning; perhaps a PAX header with a time comes before it."""
 
     header: int
     blocks: int
@@ -144,7 +142,6 @@ class Place:
 
     @property
     def payload(self) -> int:
-        """Where the payload begins."""
         return self.header + BLOCK * (3 if self.timed else 1)
 
     @property

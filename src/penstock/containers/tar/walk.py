@@ -1,22 +1,12 @@
 """Walk from member to member of an archive: the names, and the place of each payload.
 
-Computes: a table of the regular files of an archive (`walk`), or its members in order with their bytes (`stream`).
+A file may have several archives, one behind the other. A walk goes on if a header follows the zeros that end an
+archive, as `tar --ignore-zeros`, DALI and libarchive do. It stops before any other bytes, and returns where these
+begin.
 
-A file may have several archives, one behind the other, as `cat a.tar b.tar` makes them. Both functions go on if a
-header follows the zeros that end an archive, as `tar --ignore-zeros`, DALI and libarchive do. They stop before any
-other bytes, and return where these begin.
-
-Method: `entry` reads the headers of one member, with the extended headers before it (GNU long names, PAX records), and
-checks them. Archives of training data repeat a pattern of sizes, so after members that repeat the ones before,
-`repeats` checks many headers at once with NumPy: 1 us a member instead of 5. An attempt that leads nowhere doubles the
-number of careful steps before the next one, so archives without a pattern lose little.
-
-Invariants: a leap accepts only members whose headers, checksums and sizes a careful step would accept, and leaves the
-rest to it. A payload that does not fit the archive is torn, never cut silently. Nothing but regular files is taken:
-links, devices, sparse files and names with `..` are refused.
-
-Memory: `walk` keeps positions and names, never payloads; they stay in the caller's memory map. `stream` keeps one
-member. Source: POSIX.1-2001 (USTAR and PAX), and the GNU tar manual for its extensions.
+Archives of training data repeat a pattern of sizes, so `repeats` checks many headers at once. A leap accepts only what
+a careful step would accept. A payload that does not fit the archive is torn, never cut silently. Nothing but regular
+files is taken: links, devices, sparse files and names with `..` are refused.
 """
 
 from __future__ import annotations
@@ -64,8 +54,7 @@ class NoArchiveError(FormatError):
 
 @dataclass(frozen=True, slots=True)
 class TarMember:
-    """One regular file: its name, where its first header and its payload begin, its size, and the number of its
-    archive in the file."""
+    """One regular file: name, places of its first header and payload, size, and number of its archive."""
 
     name: bytes
     header: int
@@ -140,11 +129,7 @@ class Members:
 def walk(
     data: ByteArray, path: object = None, *, torn: Literal["refuse", "drop"] = "refuse", limit: int = MEMBERS
 ) -> Members:
-    """Index the archives of a file in memory or in a memory map `[bytes]`.
-
-    All of USTAR, GNU and PAX that says what regular files there are; folders are passed over. `torn="drop"` takes an
-    archive that was cut off as far as its members are whole. Cost: 1 µs a member where sizes repeat, 5 µs elsewhere.
-    """
+    """Index the archives of a file in memory or in a memory map `[bytes]`."""
     view = data.data
     return _TarWalk(data, lambda offset, n: bytes(view[offset : offset + n]), path, limit).run(drop=torn == "drop")
 
@@ -156,10 +141,7 @@ def stream(
     limit: int = 1 << 32,
     torn: Literal["refuse", "drop"] = "refuse",
 ) -> Generator[tuple[TarMember, bytes], None, ArchiveEnd]:
-    """The members of archives that can only be read forward, each with its payload of at most `limit` bytes.
-
-    The generator's return value is what `Members.tail` says. Memory: one member.
-    """
+    """The members of archives that can only be read forward, each with its payload of at most `limit` bytes."""
     forward = Forward(file)
     position = archive = 0
     last = b""
@@ -245,7 +227,6 @@ def entry(read: Read, position: int, path: object) -> tuple[TarMember | None, in
 
 
 def _first_header(block: bytes, path: object) -> tar.TarHeader:
-    """The header that a file begins with."""
     try:
         return tar.parse(block, path, 0)
     except FormatError as error:
@@ -451,10 +432,7 @@ def _text(name: Any) -> str:
 
 
 def torn_end(path: Path) -> tuple[Members, int, bool]:
-    """Return the whole members of an archive, its size in bytes, and whether a torn end is behind them.
-
-    Bytes that may be data are no torn end: those behind the end-of-archive marker, unless a killed writer left them.
-    """
+    """The whole members of an archive, its size, and whether a torn end is behind them; what may be data is none."""
     data = map_file(path)
     members = walk(data, path, torn="drop")
     return members, len(data), members.torn is not None or members.tail.unfinished

@@ -50,10 +50,7 @@ class Heads:
 
 
 def member(name: str, payload: bytes | bytearray | memoryview) -> bytes:
-    """One regular file as stored in an archive: header, payload, padding. Owner 0, mode 0644, time 0.
-
-    USTAR; a PAX header comes before it where the name is longer than 100 bytes.
-    """
+    """One regular file as stored in an archive: header, payload, padding. Owner 0, mode 0644, time 0."""
     size = len(payload)
     return b"".join((head(name, size), payload, bytes(padded(size) - size)))
 

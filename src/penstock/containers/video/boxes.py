@@ -1,16 +1,9 @@
 """Bounds for the tables of MP4 and QuickTime files, checked before a demuxer gets the file.
 
-These files are boxes: four bytes with the size, four with the name, then content, which may be boxes again. The demuxer
-of FFmpeg allocates an entry for each packet that a table claims, before it knows whether the file has them: a file of
-3 KB could make it allocate 2 GiB. So the claims of all tables of a file together may be at most `CLAIMS` for each byte
-of the file. FFmpeg makes 24 to 32 bytes of an entry, so the size of the file bounds what it allocates for tables.
-
-* A table of packet sizes counts once for each entry of the edit list of its track, because the demuxer lists the
-  packets of every edit. Uncompressed sound has a packet for each sample, of a byte or more.
-* A packet has at most `PACKET_BYTES`, the size of an uncompressed frame with the largest sides.
-
-Only headers and tables of sizes are read: one small read for each box. A box has a header of 8 bytes or more, which is
-in no other header, so a file of `n` bytes has at most `n / 8` boxes.
+The demuxer of FFmpeg allocates an entry for each packet that a table claims, before it knows whether the file has them:
+a file of 3 KB could make it allocate 2 GiB. So the claims of all tables together may be at most `CLAIMS` for each byte
+of the file, and a packet has at most `PACKET_BYTES`. A table of packet sizes counts once for each entry of the edit
+list of its track, because the demuxer lists the packets of every edit.
 
 Source: ISO/IEC 14496-12, sections 4.2, 8.6 to 8.8.
 """

@@ -1,12 +1,7 @@
 """Decoders of PyAV, shared by all video files of a process that were encoded alike.
 
-A decoder holds the reference frames of its codec, some megabytes for each, so decoders are few: at most `cores()` work
-at a time, and idle ones are kept up to `IDLE` decoders and `IDLE_BYTES` bytes, those used last. A thread that wants a
-decoder while `cores()` of them work waits. So several loader threads that read at once do not start more work than
-there are cores.
-
-Each decoder runs in one thread (`thread_count=1`). Groups of pictures are independent, so decoding several of them at
-once uses all cores, without the delay and the memory of threads within a decoder.
+A decoder holds the reference frames of its codec, some megabytes for each. So at most `cores()` work at a time, each in
+one thread, because groups of pictures are independent, and idle ones are kept up to `IDLE` and `IDLE_BYTES`.
 """
 
 from __future__ import annotations
@@ -74,7 +69,6 @@ class Decoder:
                 yield frame.pts, frame
 
     def pixels(self, frame: Any, width: int, height: int, format: PixelFormat) -> AnyArray:
-        """Convert a frame."""
         dtype, channels = PIXELS[format]
         scaled = (
             {"interpolation": "POINT"} if format != "rgb24" and (frame.width, frame.height) != (width, height) else {}
@@ -107,10 +101,7 @@ class DecoderPool:
 
     @contextmanager
     def decoder(self, encoding: str, make: Callable[[], D]) -> Generator[D]:
-        """Use a decoder for the block, an idle one of the same encoding if there is any.
-
-        A decoder that raised an error is not used again.
-        """
+        """Use a decoder for the block, an idle one of the same encoding if there is any."""
         with self._lock:
             while self._busy >= cores():
                 self._lock.wait()
@@ -127,7 +118,6 @@ class DecoderPool:
                 self._lock.notify()
 
     def clear(self) -> None:
-        """Free all idle decoders."""
         with self._lock:
             self._idle.clear()
 
@@ -182,7 +172,6 @@ class TorchcodecDecoder:
             raise FormatError(message, path=path)
 
     def rgb(self, frames: IntArray) -> ByteArray:
-        """Decode frames."""
         try:
             rgb: ByteArray = self._decoder.get_frames_at(frames.tolist()).data.cpu().numpy()
         except (RuntimeError, ValueError, IndexError) as error:

@@ -1,15 +1,9 @@
 """Frames of many video files, read in batches.
 
-A read gets any number of frames in any order, with the place of each in the caller's buffer:
-
-Wanted frames are sorted and divided into runs of packets (`runs`), which are decoded in parallel (`for_each`). Each
-wanted frame is converted to RGB once, at the wanted size, and copied to its places.
-
-A frame that does not come out of its run (a decoder that wants more frames before a recovery point) is tried again from
-earlier key frames, up to the start of the file, before the file counts as damaged.
-
-The buffer belongs to the caller. Rows that are not among `places` are not written. After an error, rows of some frames
-may have been written.
+Wanted frames are divided into runs of packets, which are decoded in parallel. Each is converted to RGB once, and copied
+to its places. A frame that does not come out of its run (a decoder that wants more frames before a recovery point) is
+tried again from earlier key frames, before the file counts as damaged. After an error, rows of some frames may have
+been written.
 """
 
 from __future__ import annotations
@@ -32,8 +26,18 @@ from penstock.containers.video.decoders import (
     TorchcodecDecoder,
     torchcodec_decoders,
 )
-from penstock.containers.video.index import EXTRA, FileIdentity, PacketIndex, demuxer, open_video, packet_index, pyav
-from penstock.containers.video.runs import PacketRun, WantedFrames, divided
+from penstock.containers.video.index import (
+    EXTRA,
+    FileIdentity,
+    PacketIndex,
+    PacketRun,
+    WantedFrames,
+    demuxer,
+    divided,
+    open_video,
+    packet_index,
+    pyav,
+)
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.cache import Cache
 from penstock.core.ragged import Ragged, offsets_of

@@ -1,30 +1,24 @@
 """The packet index of a video file: where each packet is, and which packets a frame needs.
 
-A file is demuxed once. The index keeps the offset, size, timestamp and key-frame flag of each packet of one stream, and
-numbers the frames in presentation order. Reading a frame then needs no demuxer: its packets are read from the file by
-offset and go to a decoder. A decoder then belongs to an encoding (codec, parameters) and not to a file: thousands of
-files that were encoded alike share a few decoders.
+A file is demuxed once. Reading a frame then needs no demuxer, and thousands of files that were encoded alike share a
+few decoders.
 
-Invariants:
+* Building compares the bytes at each `offset` with the packets of the demuxer, because containers may store packets in
+  pieces (MPEG-TS) or put a header before them (Matroska, AVI). A stream with other packets is refused.
+* `rank[p]` is the frame number of packet `p`, or -1 if its frame is not shown (edit lists). The decoder gets it as
+  timestamp and returns it with the frame, so odd time bases are no special cases.
+* Decoding from packet `start[f]` yields frame `f`: the last key frame before it, or the one before that, if `f` is
+  shown before its key frame (an open group of pictures).
 
-* The bytes of every packet are in the file at `offset`, `size` long. Building compares them with the packets of the
-  demuxer, because containers may store packets in pieces (MPEG-TS) or put a header before them (Matroska, AVI). A
-  stream with other packets is refused.
-* `rank[p]` is the frame number of packet `p`, or -1 if the container says that its frame is not shown (edit lists).
-  The decoder gets `rank` as timestamp and returns it with the frame, so odd time bases and equal timestamps are no
-  special cases.
-* Decoding from packet `start[f]` yields frame `f`. That is the last key frame at or before its packet; if `f` is shown
-  before that key frame (an open group of pictures), it refers to the group before, and decoding starts there.
-
-The index is kept in the user's cache, under the path, size and modification time of the file. It never comes with the
-data: its author could make any bytes of the file look like packets, and frames would differ from what a player shows.
+The index is kept in the user's cache and never comes with the data, whose author could make any bytes look like
+packets.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -240,7 +234,6 @@ def packet_index(path: Path, stream: int = 0, *, keep: bool = True) -> PacketInd
 
 
 def pyav() -> Any:
-    """Return PyAV."""
     av = require("av", EXTRA)
     if int(av.__version__.split(".")[0]) < LEAST_PYAV:
         raise MissingExtraError(
@@ -291,8 +284,7 @@ def _container(file: IO[bytes], path: Path) -> str:
 
 
 def _demuxed(file: IO[bytes], path: Path, stream: int) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-    """Header and arrays of the index of a file. Cost: one pass over the file, or over its table of packets where that
-    says everything; only the first frame is decoded."""
+    """Header and arrays of the index of a file; a table of packets that says all saves the pass over it."""
     rows: list[tuple[int, int, int, int]] = []
     first: Any = None  # the first frame knows how players turn it
     palette = b""
@@ -420,3 +412,59 @@ def _keep(place: Path, key: str, header: dict[str, Any], arrays: dict[str, AnyAr
         write_arrays(place, MAGIC, key, header, arrays)
         if place.name.startswith("00"):  # looking at all files takes time: after one index of 256
             make_room(place.parent, "*", CACHE_BYTES)
+
+
+RUN = 48  # packets of a run, about, so that the runs of a batch can be divided among threads
+
+
+class WantedFrames(NamedTuple):
+    """Different frames, sorted by file and frame, and the rows of the buffer that each of them has."""
+
+    files: IntArray
+    frames: IntArray
+    places: IntArray
+    first: IntArray  # places of frame i are places[first[i] : first[i + 1]]
+
+    @classmethod
+    def of(cls, files: Any, frames: Any, places: Any) -> WantedFrames:
+        """Sort frames and merge equal ones."""
+        wide = [np.asarray(each, np.int64).reshape(-1) for each in np.broadcast_arrays(files, frames, places)]
+        order = np.lexsort((wide[1], wide[0]))
+        file, frame, place = (each[order] for each in wide)
+        new = np.ones(len(order), np.bool_)
+        new[1:] = (file[1:] != file[:-1]) | (frame[1:] != frame[:-1])
+        first = np.flatnonzero(new)
+        return cls(file[first], frame[first], place, np.append(first, len(order)))
+
+    def places_of(self, row: int) -> IntArray:
+        """Rows of the buffer for frame `row`."""
+        return self.places[self.first[row] : self.first[row + 1]]
+
+    def by_file(self, rows: IntArray) -> Iterator[tuple[int, IntArray]]:
+        """Some of the frames, grouped by file."""
+        files = self.files[rows]
+        edges = np.flatnonzero(files[1:] != files[:-1]) + 1
+        for part in np.split(rows, edges):
+            if len(part):
+                yield int(self.files[part[0]]), part
+
+
+class PacketRun(NamedTuple):
+    """Wanted frames of one file that are decoded together."""
+
+    file: int
+    frames: IntArray  # increasing
+    rows: IntArray  # numbers of these frames among all different frames of the read
+
+
+def divided(file: int, index: PacketIndex, numbers: IntArray, rows: IntArray) -> Iterator[PacketRun]:
+    """Divide the wanted frames of a file into runs."""
+    start, packet = index.start[numbers], index.packet[numbers]
+    begin, last = 0, int(packet[0])
+    for i in range(1, len(rows)):
+        # A frame continues the run if its group of pictures is the one in work, or the next one.
+        if start[i] > last + 1 or (start[i] > start[begin] and last - start[begin] >= RUN):
+            yield PacketRun(file, numbers[begin:i], rows[begin:i])
+            begin, last = i, int(packet[i])
+        last = max(last, int(packet[i]))
+    yield PacketRun(file, numbers[begin:], rows[begin:])

@@ -1,8 +1,12 @@
-"""Write a video file from frames, encoded by a thread of its own.
+"""Write a video file from frames, encoded by a thread of its own; and join video files of one encoding into one file.
 
 The encoder works behind the caller: `append` copies frames into a queue of at most `QUEUE_BYTES` bytes and returns. One
 thread for each writer encodes them in order, so several cameras use several cores. The file is written under a hidden
 name and takes its own when the writer is closed; a killed writer leaves the old file, or none.
+
+Joining copies packets. Frame `k` of a file is shown at `(n + k) / fps` seconds of the result, where `n` frames are in
+the files before it, independent of the length that a container claims. Packet `p` is decoded at `(p - delay) / fps`
+seconds, where `delay` is the largest number of packets that a frame of any file waits for. So these times increase.
 """
 
 from __future__ import annotations
@@ -21,10 +25,11 @@ from typing import Any, Self
 import numpy as np
 
 from penstock.containers.video.decoders import PIXELS, PixelFormat
+from penstock.containers.video.index import EXTRA, PacketIndex, demuxer, open_video
 from penstock.core.arrays import AnyArray
 from penstock.core.turns import HomeProcess
 from penstock.errors import ArgumentError, DataError, require
-from penstock.files.replace import Durability, atomic_file
+from penstock.files.replace import Durability, atomic_file, atomic_path
 from penstock.flow import BlockQueue, QueueClosed
 
 QUEUE_BYTES = 1 << 26
@@ -290,3 +295,39 @@ def same_priority() -> Generator[None]:
             with suppress(ProcessLookupError):  # the thread has ended
                 if os.sched_getscheduler(thread) != policy:
                     os.sched_setscheduler(thread, policy, priority)
+
+
+def can_join(one: PacketIndex, other: PacketIndex) -> bool:
+    """Return whether the packets of two files can be in one file."""
+    alike = (one.encoding, one.time_base, one.rotation) == (other.encoding, other.time_base, other.rotation)
+    return alike and all(len(each) == len(each.rank) for each in (one, other))  # no packet is hidden
+
+
+def join_videos(paths: Sequence[Path], indexes: Sequence[PacketIndex], fps: float | Fraction, target: Path) -> None:
+    """Write the frames of MP4 files into one MP4 file, which appears when it is complete."""
+    if not all(can_join(indexes[0], each) for each in indexes):
+        raise DataError(f"expected files of one encoding to join, got others among {[str(path) for path in paths]}")
+    av = require("av", EXTRA)
+    rate = Fraction(fps).limit_denominator(1001)
+    delay = max(int((np.arange(len(each.rank)) - each.rank).max()) for each in indexes)
+    with atomic_path(target, durable="file") as place, ExitStack() as stack:
+        options = {"movflags": "faststart"}
+        output = stack.enter_context(av.open(str(place), "w", format="mp4", options=options))
+        stream: Any = None
+        frames = number = 0
+        for path, index in zip(paths, indexes, strict=True):
+            tick = 1 / rate / index.time_base
+            shift = round(frames * tick) - int(index.ticks[0])
+            with open_video(path) as file, demuxer(file, path, 0) as (container, source):
+                if stream is None:
+                    stream = output.add_stream_from_template(source, opaque=True)  # a decoder cannot write
+                    stream.time_base = source.time_base
+                for packet in container.demux(source):
+                    if packet.dts is None:
+                        continue  # the flush packet after the last one
+                    packet.pts += shift
+                    packet.dts = round((number - delay) * tick)
+                    number += 1
+                    packet.stream = stream
+                    output.mux(packet)
+            frames += len(index)

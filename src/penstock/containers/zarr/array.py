@@ -1,18 +1,8 @@
 """An array: rows in chunks, read by number through a cache of decoded pieces.
 
-Computes: copies of rows, in any order and number, from compressed chunks. A *piece* is the smallest part of a chunk
-that is decoded at once: the rows of a Blosc block, otherwise the whole chunk.
-
-Method: `gather` cuts spans at the borders of chunks and sorts the parts by row. Then each piece is decoded once for a
-batch, even if the cache is too small to keep it. Several chunks that are not in the cache are decoded on threads. A
-span that would fill more than a quarter of the cache is decoded to its destination, because its pieces would push out
-all others.
-
-Invariants: decoded pieces are read-only, so the cache can return them to several threads. A part of a batch writes
-only its own destinations, so threads need no lock on the output.
-
-Memory: the caller owns the output. Pieces belong to `cache`; the positions of blocks, and bytes of chunks that are
-not mapped, to `tables`. Chunks without compression are views of memory maps.
+A *piece* is the smallest part of a chunk that is decoded at once: the rows of a Blosc block, otherwise the whole chunk.
+`gather` decodes each piece once for a batch, even if the cache is too small to keep it. Decoded pieces are read-only,
+so the cache can return them to several threads.
 """
 
 from __future__ import annotations
@@ -214,7 +204,6 @@ class ZarrArray(ZarrRows):
             copy(part)
 
     def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
-        """Return the bytes behind a URL of the chunks that have rows `start[j] : start[j] + length[j]`."""
         if not self.store.remote:
             return []
         row, *_ = _cut(self._chunk_rows, start, length, start)
@@ -239,11 +228,7 @@ class ZarrArray(ZarrRows):
     def _copy_spans(
         self, start: IntArray, length: IntArray, destination: IntArray, large: BoolArray, target: ByteArray
     ) -> None:
-        """Copy spans, whose first rows rise; parts of `large` spans in place.
-
-        Spans overlap: the next one may need any piece of a span again. Other threads may push
-        them out of the cache meanwhile. Memory: the pieces of one span.
-        """
+        """Copy spans, whose first rows rise; pieces are held: other threads may push them out of the cache."""
         pieces: list[tuple[int, ByteArray]] = []  # first row and rows, without gaps
         spans = zip(start.tolist(), length.tolist(), destination.tolist(), large.tolist(), strict=True)
         for row, n, place, in_place in spans:

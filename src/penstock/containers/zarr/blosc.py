@@ -70,10 +70,7 @@ class BloscBuffer:
         return self.raw[HEADER_BYTES:] if self.head[2] & _COPIED else None
 
     def block(self, b: int) -> ByteArray:
-        """`[block_bytes]` block `b` decoded (the last may be shorter).
-
-        Cost: that block, and a copy of its compressed bytes.
-        """
+        """`[block_bytes]` block `b` decoded (the last may be shorter)."""
         if (copied := self.copied) is not None:
             return copied
         size = min(self.block_bytes, self.nbytes - b * self.block_bytes)

@@ -1,15 +1,8 @@
 """Chunks of an array, by how they are compressed: each gives its rows in pieces that are decoded together.
 
-A Blosc buffer consists of blocks that are decoded alone, so a random row costs a block and not a chunk. If a block has
-whole rows, it is a piece. If blocks cut rows, a piece has as many rows as a block has room for, and needs two blocks or
-more; each thread then keeps the block that it decoded last, because the next piece begins in it. Other codecs decode a
-chunk as a whole, so the chunk is the piece.
-
-Chunks across other axes (`AssembledChunk`) and shards (`ShardChunk`) are put together from inner chunks. A chunk that
-was never written (`FilledChunk`) has the fill value, and is not stored anywhere.
-
-Memory: a chunk has its compressed bytes, which are a view of a memory map or owned (`nbytes` counts them). Decoded
-pieces belong to the cache of the array.
+A Blosc buffer consists of blocks that are decoded alone, so a random row costs a block and not a chunk. If blocks cut
+rows, a piece has the number of rows that a block has room for, and needs two blocks or more. Other codecs decode a
+chunk as a whole. A chunk has its compressed bytes, a view of a memory map or owned (`nbytes` counts them).
 """
 
 from __future__ import annotations
@@ -35,10 +28,7 @@ _FEW_BLOCKS = 2  # that cut rows are decoded as one piece
 
 
 class Chunk(ABC):
-    """`piece_rows` rows, perhaps fewer in the last piece, are decoded together. `decoded` says that nothing is to do.
-
-    `nbytes` is what keeping the chunk costs in memory.
-    """
+    """`piece_rows` rows, perhaps fewer in the last piece, are decoded together; `nbytes` is what keeping it costs."""
 
     piece_rows: int
     nbytes: int
@@ -92,10 +82,7 @@ _LAST = _LastBlock()
 
 
 class BloscChunk(Chunk):
-    """Blocks of whole rows are pieces. Where the blocks cut rows, a piece has the number of rows that a block has room
-    for, and is stored in two or more blocks. Each thread keeps the last block that it decoded, because the next piece
-    begins in it.
-    """
+    """A chunk in Blosc. Each thread keeps the block that it decoded last, in which the next piece may begin."""
 
     def __init__(self, buffer: BloscBuffer, rows: int, row_bytes: int, nbytes: int) -> None:
         self._buffer, self._row_bytes = buffer, row_bytes
@@ -215,10 +202,7 @@ class AssembledChunk(Chunk):
 
 
 def chunk_of(metadata: ArrayMetadata, raw: ByteArray, owned: bool) -> Chunk:
-    """The chunk whose bytes are stored as `raw`; `owned` where the chunk owns their memory.
-
-    Cost: the table of a Blosc buffer is read, nothing is decoded.
-    """
+    """The chunk whose bytes are stored as `raw`; `owned` where the chunk owns their memory."""
     rows = metadata.chunk_rows
     size = metadata.chunk_bytes
     compressor = metadata.compressor

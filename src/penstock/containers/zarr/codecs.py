@@ -1,9 +1,7 @@
 """Streams of compressors, and chunks whose values are not just bytes in order: filters, checksums, images, shards.
 
-A chunk is encoded in this order: filters change values one by one, axes are transposed, the values become bytes, and
-one compressor, before or after checksums, packs these. Decoding goes back. The size before compression follows from
-the metadata, so every decoder gets the size that must come out, and a chunk that holds another one is an error before
-memory is taken for it. A shard is a chunk that consists of smaller chunks and a table of their places.
+Filters change values one by one, axes are transposed, the values become bytes, and one compressor packs these. The size
+before compression follows from the metadata, so a chunk that holds another one is an error before memory is taken.
 
 Sources: the specifications of Zarr 2 and 3 (zarr-specs.readthedocs.io), and the parameters of numcodecs' filters.
 """
@@ -80,7 +78,6 @@ class ChunkCodecs:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of the decoded chunk."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property

@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from penstock.containers.zarr.array import Missing, ZarrArray
-from penstock.containers.zarr.metadata import (
-    ARRAY,
-    ATTRIBUTES,
-    CONSOLIDATED,
-    GROUP,
-    LARGEST_JSON,
-    NODE,
-    array_metadata,
-)
+from penstock.containers.zarr.metadata import ARRAY, ATTRIBUTES, CONSOLIDATED, GROUP, LARGEST_JSON, NODE, array_metadata
 from penstock.containers.zarr.stores import ZarrStore, open_store
 from penstock.containers.zarr.version3 import array_of_version3
 from penstock.core.boundary import json_object

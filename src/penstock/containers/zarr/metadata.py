@@ -93,12 +93,10 @@ class ArrayMetadata:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
         return self.row.itemsize
 
     @property
     def chunk_rows(self) -> int:
-        """Rows of a chunk."""
         return self.chunks[0]
 
     @property
@@ -216,9 +214,7 @@ class ObjectDtypeError(UnsupportedDtypeError, UnsafeDataError):
 
 
 def dtype_of(described: object, path: object = None, where: str | None = None, depth: int = _DEPTH) -> np.dtype[Any]:
-    """The dtype that a `.zarray` describes: a plain one (`"<f8"`), or a list of fields, each with a name, a dtype and
-    perhaps the shape of a sub-array. Fields are in order, without padding.
-    """
+    """The dtype that a `.zarray` describes: a plain one, or a list of fields in order, without padding."""
     if is_list(described) and described and depth:
         fields = [_field(entry, path, where, depth) for entry in described]
         names = [field[0] for field in fields]

@@ -17,10 +17,7 @@ _STRIDE = 1 << 16  # rows that are read at a time where one field of many is wan
 
 
 class ZarrRows(ABC):
-    """`n` rows of one dtype, read by number, slice, numbers, mask or name of a field; always copies.
-
-    Subclasses read a range (`read_into`) and give one row (`row`); `take` may be made faster. Thread-safe.
-    """
+    """`n` rows of one dtype, read by number, slice, numbers, mask or name of a field; always copies."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -50,7 +47,6 @@ class ZarrRows(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def read(self, start: int, stop: int) -> AnyArray:

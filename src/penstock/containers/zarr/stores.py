@@ -119,9 +119,7 @@ class DirectoryStore(ZarrStore):
 
 
 class ZipStore(ZarrStore):
-    """A zip archive, its members stored or deflated; stored members are read in place. The group may be the archive
-    itself, or a folder in it.
-    """
+    """A zip archive, or a folder in it, with members stored or deflated; stored members are read in place."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
@@ -147,7 +145,6 @@ class ZipStore(ZarrStore):
         return ZipStore, (self.path,)
 
     def member_name(self, key: str) -> str:
-        """The name of a key in the archive."""
         return self._prefix + checked(key, self.name)
 
     def value(self, key: str, limit: int) -> ByteArray | None:
@@ -218,7 +215,6 @@ class ZipStore(ZarrStore):
 
 
 def open_store(path: Path) -> ZarrStore:
-    """The store at a path."""
     if path.is_dir():
         return DirectoryStore(path)
     if not path.exists():

@@ -1,43 +1,37 @@
 """Writing arrays: rows appended to chunks, each file only when whole, the length last.
 
-An array that was written in parts becomes one array (`join_arrays`): whole chunks are moved, and only the others are
-encoded again. A part has its rows where they are in the array, as far as that is known when it is begun: its chunks
-have the numbers that they will have, and the chunks before it are missing. The chunk in which a part ends and the next
-one begins is put together from the rows of both. Rows of a part that begins at another row, as where it follows values
-whose number was not known, are decoded and encoded. A chunk is the same file, whoever encoded it, so the array has the
-same bytes as an array that one writer wrote. A second call after a kill goes on: chunks that were moved are found at
-their new place, and others are written again.
+An array that was written in parts becomes one array (`join_arrays`): whole chunks are moved, and only the chunk in
+which a part ends and the next one begins, and rows of a part that begins at another row than was expected, are encoded
+again. A second call after a kill goes on: chunks that were moved are found at their new place, and others are written
+again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.zarr.array import Missing, ZarrArray
 from penstock.containers.zarr.codecs import JpegXLEncoder
 from penstock.containers.zarr.group import ZarrGroup
-from penstock.containers.zarr.metadata import (
-    ATTRIBUTES,
-    BLOSC_LZ4,
-    CONSOLIDATED,
-    GROUP,
-    NODE,
-    ArrayMetadata,
-    dumped,
-)
+from penstock.containers.zarr.metadata import ATTRIBUTES, BLOSC_LZ4, CONSOLIDATED, GROUP, NODE, ArrayMetadata, dumped
 from penstock.containers.zarr.rows import as_bytes
-from penstock.containers.zarr.stores import DirectoryStore
+from penstock.containers.zarr.stores import DirectoryStore, ZarrStore, ZipStore
 from penstock.containers.zarr.version3 import array_of_version3, described_in_version3
 from penstock.core.arrays import AnyArray
 from penstock.core.boundary import json_object
 from penstock.core.cache import Cache
+from penstock.core.narrowing import is_dict
 from penstock.errors import DataError, FormatError, SpecError, require
 from penstock.files import move, sync, write_atomic
 from penstock.files.remote import read_bytes
@@ -47,9 +41,7 @@ _BLOCK_BYTES = 16 << 20  # of rows that are decoded at a time
 
 
 def compressor_of(codec: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A codec's configuration: None stores values uncompressed, a name (`"lz4"` and `"zstd"` are Blosc's, with shuffle;
-    the others stand alone), or a configuration as a `.zarray` has it.
-    """
+    """A codec's configuration by its name (`"lz4"` and `"zstd"` are Blosc's, with shuffle) or as a `.zarray` has it."""
     if codec is None or codec == "none":
         return None
     if isinstance(codec, str):
@@ -95,7 +87,6 @@ class ArrayWriter:
 
     @classmethod
     def create(cls, folder: Path, metadata: ArrayMetadata) -> ArrayWriter:
-        """An empty array."""
         folder.mkdir(parents=True)
         empty = metadata.resized(0)
         write_atomic(folder / metadata.file, empty.to_json())
@@ -142,8 +133,7 @@ class ArrayWriter:
         self._begin(length)
 
     def go_to(self, length: int) -> None:
-        """Go on at row `length`, the first of a chunk; the chunks before it are stored, by whomever. Everything that
-        was appended is in whole chunks."""
+        """Go on at row `length`, the first of a chunk; what was appended, and the chunks before it, are stored."""
         if self._dirty or length % self.metadata.chunk_rows:
             raise DataError(f"expected rows of whole chunks, got {self._length} and {length}")
         self._length = length
@@ -180,11 +170,11 @@ class GrowingArray(Protocol):
     """What writers do with one array of a dataset."""
 
     def __len__(self) -> int: ...
-    def append(self, rows: AnyArray) -> None: ...  # noqa: D102
-    def commit(self) -> None: ...  # noqa: D102
-    def rollback(self, length: int) -> None: ...  # noqa: D102
-    def sync(self) -> None: ...  # noqa: D102
-    def close(self) -> None: ...  # noqa: D102
+    def append(self, rows: AnyArray) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self, length: int) -> None: ...
+    def sync(self) -> None: ...
+    def close(self) -> None: ...
 
 
 def close_arrays(arrays: Iterable[GrowingArray], folder: Path) -> None:
@@ -213,9 +203,7 @@ def new_array(
 
 
 def create_group(folder: Path, attributes: Mapping[str, Any] | None = None, zarr_format: int = 2) -> None:
-    """The files that make an existing folder a group. Without `attributes`, a group of version 2 has no
-    file of them.
-    """
+    """The files that make an existing folder a group. Without `attributes`, version 2 has no file of them."""
     if zarr_format == 3:
         write_atomic(folder / NODE, dumped({"attributes": {}, "node_type": "group", "zarr_format": 3}))
     if attributes is not None:
@@ -225,10 +213,6 @@ def create_group(folder: Path, attributes: Mapping[str, Any] | None = None, zarr
 
 
 def write_attributes(folder: Path, attributes: Mapping[str, Any]) -> None:
-    """Replace the attributes of a group.
-
-    Consolidated metadata, which would say what was, are removed.
-    """
     node = folder / NODE
     entries = json_object(read_bytes(node), folder, NODE) if node.is_file() else None
     if entries is not None:
@@ -299,3 +283,81 @@ def _move_chunk(source: Path, target: Path) -> None:
     except FileNotFoundError:
         if not target.exists():
             raise FormatError("expected a chunk, got none", path=source) from None
+
+
+_MOMENT = (1980, 1, 1, 0, 0, 0)  # equal repairs make equal files
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedFile:
+    """New bytes of a file, behind the first `keep` bytes (None: the whole file), for the arrays in `names`."""
+
+    path: Path
+    content: bytes
+    keep: int | None
+    names: tuple[str, ...]
+
+
+def cut_rows(path: Path, arrays: Mapping[str, tuple[ZarrArray, int]]) -> Iterator[ChangedFile]:
+    store = next((array.store for array, _ in arrays.values()), None)
+    if isinstance(store, ZipStore):
+        content = _appended(store, _entries(store, arrays.values()))
+        yield ChangedFile(path, content, path.stat().st_size, tuple(arrays))
+    elif store is not None:
+        for name, change in arrays.items():
+            for key, content in _entries(store, [change]).items():
+                yield ChangedFile(path / key, content, None, (name,))
+
+
+def _entries(store: ZarrStore, arrays: Iterable[tuple[ZarrArray, int]]) -> dict[str, bytes]:
+    """Return the new content of each entry of a store that says how many rows arrays have."""
+    entries: dict[str, bytes] = {}
+    for array, rows in arrays:
+        file = array.metadata.file
+        entries[f"{array.name}/{file}"] = array.metadata.resized(rows).to_json()
+        place = NODE if file == NODE else CONSOLIDATED
+        text = entries.get(place) or store.text(place)
+        if text is None:
+            continue
+        document: Any = json.loads(text)
+        nodes: Any = document.get("consolidated_metadata") if file == NODE else document
+        nodes = nodes.get("metadata") if is_dict(nodes) else None
+        key = array.name if file == NODE else f"{array.name}/{file}"
+        if is_dict(nodes) and is_dict(nodes.get(key)):
+            nodes[key]["shape"][0] = rows
+            entries[place] = json.dumps(document, indent=4).encode()
+    return entries
+
+
+def _appended(store: ZipStore, entries: Mapping[str, bytes]) -> bytes:
+    """Return bytes that replace entries of an archive when they are written behind its end.
+
+    They are new members and a new table of all members. The old table stays in the file, so that an archive whose
+    repair was killed is the old one again as soon as what was written is cut off.
+    """
+    names = {store.member_name(key): content for key, content in entries.items()}
+    with zipfile.ZipFile(store.path) as old:
+        members, comment = {member.filename: member for member in old.infolist()}, old.comment
+    out = _BytesBehind(store.path.stat().st_size)
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as new:
+        new.comment = comment
+        new.filelist.extend(member for name, member in members.items() if name not in names)
+        for name, content in names.items():
+            new.writestr(zipfile.ZipInfo(name, _MOMENT), content)
+    return out.getvalue()
+
+
+class _BytesBehind(io.BytesIO):
+    """Bytes in memory at positions from `start` on, as behind the end of a file."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__()
+        self._start = start
+
+    @override
+    def tell(self) -> int:
+        return self._start + super().tell()
+
+    @override
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self._start + super().seek(offset - self._start if whence == io.SEEK_SET else offset, whence)

@@ -1,19 +1,15 @@
 """`Account`: what became of each thing that a reader found in a dataset. Nothing is left out without a name.
 
-Readers build the account while they index, so it costs nothing later, and decodes nothing. `penstock.open` sums up in
-one warning what may hold data, `penstock info` shows it, `penstock check` turns each entry into a finding of the same
-name, and `penstock.convert` writes it into the certificate.
-
-A dataset whose writing has not ended has a mark (`UnfinishedWork`): a hidden file that exists from before the first
-episode to after the last change. Formats do not know the mark, so one kind serves all of them: the file `MARK` in a
-folder, and the file `.<name>.penstock-unfinished` next to a single file.
+Readers build it while they index. `penstock.open` sums up in one warning what may hold data, `penstock check` turns
+each entry into a finding of the same name. A dataset whose writing has not ended has a mark (`UnfinishedWork`): a
+hidden file that exists from before the first episode to after the last change, for all formats alike.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
@@ -147,13 +143,21 @@ def joined_accounts(accounts: Sequence[Account], names: Sequence[str], first: Se
 
 
 def unused_files(names: Iterable[str], expected: str, hidden: tuple[str, ...] = (".",)) -> list[LeftOut]:
-    """Return the entries of files in a dataset's folder that its format does not read, sorted by name.
-
-    Hidden files and documents, such as `README.md`, are notes. Others may hold data.
-    """
+    """Return the entries of files in a dataset's folder that its format does not read, sorted by name."""
     return [
         LeftOut("file", name, _file_reason(name, hidden), f"expected {expected}, got {name}") for name in sorted(names)
     ]
+
+
+def unused_beside(
+    path: Path | Sequence[Path], is_used: Callable[[str], bool], expected: str, hidden: tuple[str, ...] = (".",)
+) -> list[LeftOut]:
+    """Return the entries of what a folder has besides its dataset, folders with a slash; none of single files."""
+    if not isinstance(path, Path) or not path.is_dir():
+        return []
+    with os.scandir(path) as entries:
+        names = [f"{entry.name}{'/' * entry.is_dir()}" for entry in entries if not is_used(entry.name)]
+    return unused_files(names, expected, hidden)
 
 
 def _file_reason(name: str, hidden: tuple[str, ...]) -> str:
@@ -184,11 +188,7 @@ class UnfinishedWork:
 
     @classmethod
     def of_metadata(cls, metadata: Mapping[str, Any], episodes: int) -> UnfinishedWork | None:
-        """Return the conversion that a target has in its metadata, if it has fewer episodes than that was to write.
-
-        The mark of such a target was lost, or an earlier version of penstock wrote the target, or somebody removed
-        episodes from it.
-        """
+        """Return the conversion that a target has in its metadata, if it has fewer episodes than that was to write."""
         try:
             total: Any = json.loads(metadata.get(CONVERSION) or "{}").get("total")
         except (AttributeError, ValueError, TypeError, RecursionError):
@@ -214,7 +214,6 @@ class UnfinishedWork:
         write_atomic(inside if out.is_dir() else beside, json.dumps(asdict(self)).encode())
 
     def left_out(self, where: str, episodes: int | None) -> LeftOut:
-        """Return the entry of the account."""
         done = 0 if episodes is None else episodes
         stopped = f"before the end of its {counted(self.episodes, 'episode')}"
         if episodes is not None:

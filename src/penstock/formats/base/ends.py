@@ -1,10 +1,8 @@
 """`find_ends`: where the episodes of a flat file end, and which of them terminated; for all formats of flat files.
 
-A flat file has the steps of all episodes in a row. Its arrays are known by their names (`END_NAMES`): flags of steps,
-first or last rows, lengths, ids, and step numbers. `docs/formats/demos.md` has the table, with the source of each name.
-
-Rows of episodes, lengths and offsets decide alone. Otherwise each mark of an end is one: a flag, an id that changes, a
-step number that starts again. The account names an array that may mark further ends and is not used.
+Arrays are known by their names (`END_NAMES`; docs/formats/demos.md has the table). Rows of episodes, lengths and
+offsets decide alone. Otherwise each mark of an end is one: a flag, an id that changes, a step number that starts again.
+The account names an array that may mark further ends and is not used.
 """
 
 from __future__ import annotations
@@ -102,7 +100,6 @@ class MarkArray:
 
     @classmethod
     def of(cls, array: AnyArray) -> MarkArray:
-        """Return an array in memory."""
         return cls(array.shape, array.dtype, lambda a, b: array[a:b])
 
     @property
@@ -116,7 +113,6 @@ class MarkArray:
         return np.asarray(self.rows(0, self.shape[0])).reshape(self.shape[0])
 
     def head(self) -> AnyArray:
-        """The first rows."""
         count = min(PROBE, self.shape[0])
         return np.asarray(self.rows(0, count)).reshape(count)
 
@@ -245,7 +241,6 @@ class _Marks:
         return np.concatenate([[0], numbers + bool(last_rows)]).astype(np.int64)
 
     def sound(self, offsets: IntArray, name: str) -> IntArray:
-        """Return the offsets."""
         if not self._is_sound(offsets):
             message = (
                 f"expected episodes that follow one another and have {self._rows} steps together, as many as actions"
@@ -332,11 +327,7 @@ class _Marks:
         return episodes.offsets, [*flags, *ids, *steps], [_listed(words)] if words else []
 
     def terminations(self, offsets: IntArray) -> tuple[BoolArray, list[str]]:
-        """Return whether each step terminated its episode, and the arrays that say so.
-
-        Without an array of terminations, `dones` say it. If each truncation is also a done, they are ends of either
-        kind, as in Gym before 0.26, and each done without a truncation terminated.
-        """
+        """Whether each step terminated its episode, and the arrays that say so; `dones` without them."""
         if (marked := self.either("termination")) is not None:
             return marked, self._names("termination")
         for name in self._names("mask"):
@@ -393,11 +384,7 @@ class _Marks:
 
 
 def may_mark(name: str, array: MarkArray, offsets: IntArray) -> str:
-    """Return why an array with a number for each step may mark ends within the episodes; empty if it does not.
-
-    It may if it is 0 and 1 (its name says so, or the ones are apart from each other and the first or last row has one),
-    or if it rises and stays the same for some rows, as the id of an episode does.
-    """
+    """Why an array may mark ends: 0 and 1 by its name or apart, or it rises as an id does; empty if not."""
     head = array.head()
     if array.shape[0] < 2 or not (_is_binary(head) or _rises(head)):
         return ""
@@ -440,7 +427,6 @@ def _cuts_more(last: BoolArray, offsets: IntArray) -> bool:
 
 
 def _last_rows(offsets: IntArray) -> IntArray:
-    """The last row of each episode that has rows."""
     return offsets[1:][np.diff(offsets) > 0] - 1
 
 
@@ -472,3 +458,12 @@ def _limited(ended: BoolArray, limit: int) -> BoolArray:
 def _listed(words: Sequence[str]) -> str:
     """Words with commas, and `or` before the last."""
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+# Of the groups of a column, the first of which a file has a name counts.
+COLUMN_NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "observations": (("observations", "observation", "obs"), ("states", "state")),
+    "next_observations": (("next_observations", "next_observation", "next_obs", "obs2"), ("next_states", "next_state")),
+    "actions": (("actions", "action", "acts", "act", "acs"),),
+    "rewards": (("rewards", "reward", "rews", "rew"),),
+}

@@ -1,13 +1,10 @@
 """What opening a dataset needs to know of each of its files, learned once and kept in the user's cache.
 
 A dataset of 10^5 files cannot be opened file by file in each rank. A `FileSurvey` says which files a dataset has and
-how the facts of one are read, a pure function of the file. Any processes may read any of them (`penstock index`), and a
-`FileTable` has the facts of all: a few arrays, which every process of a machine maps. An entry counts only while its
-file has the size and time that it had before it was read, so a later opening looks at each file with one `stat` and
-reads the files that changed. A file that was written within `SETTLED` of its reading is read again at the next opening,
-because two versions of it may have one time.
-
-Errors are facts too (`FileFacts.error`), which are never kept.
+how the facts of one are read. A `FileTable` has the facts of all: a few arrays, which every process of a machine maps.
+An entry counts only while its file has the size and time that it had before it was read. A file that was written within
+`SETTLED` of its reading is read again at the next opening, because two versions of it may have one time. Errors are
+facts too (`FileFacts.error`), which are never kept.
 """
 
 from __future__ import annotations
@@ -72,7 +69,6 @@ class FileTable(Sequence[FileFacts]):
 
     @classmethod
     def of(cls, facts: Iterable[FileFacts], states: Iterable[FileState], now: int | None = None) -> FileTable:
-        """Return the facts of files as a table."""
         now = time.time_ns() if now is None else now
         texts: dict[str, int] = {}
         text: list[int] = []
@@ -189,12 +185,10 @@ class FileSurvey:
 
     @cached_property
     def listed(self) -> FilePaths:
-        """Absolute paths of the files."""
         return FilePaths.of(self.files)
 
     @cached_property
     def _name(self) -> str:
-        """Name of the table's file."""
         files = self.listed
         digest = hashlib.sha256(f"{self.kind}\0{files.folder}\0".encode("utf-8", "surrogateescape"))
         digest.update(files.names)
@@ -207,7 +201,6 @@ class FileSurvey:
         return user_cache("file-tables") / self._name
 
     def facts(self, numbers: Iterable[int], *, threads: int | None = None) -> FileTable:
-        """Read the facts of files."""
         listed = list(numbers)
         tables: list[FileTable] = []
         is_waiting = bool(listed) and is_mirrored(self.files[listed[0]])
@@ -264,10 +257,7 @@ class FileSurvey:
         return _updated(table, read.numbers, read.table)
 
     def table(self) -> FileTable:
-        """Return the facts of all files, from the user's cache as far as the files are as they were.
-
-        Without a folder for caches, or on a full disk, all files are read, and the next opening does so again.
-        """
+        """Return the facts of all files, from the user's cache as far as the files are as they were."""
         numbers = self.unknown()
         if not len(numbers) and (table := self.kept()) is not None:
             return table
@@ -284,7 +274,6 @@ def _waits() -> int:
 
 
 def _updated(table: FileTable, numbers: IntArray, newer: FileTable) -> FileTable:
-    """A table with newer facts of some files."""
     both = FileTable.concatenate([table, newer])
     chosen = np.arange(len(table))
     chosen[numbers] = len(table) + np.arange(len(numbers))

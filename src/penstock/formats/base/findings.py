@@ -1,14 +1,15 @@
-"""`Finding`: one result of a check; and the table of all kinds of findings, each with a stable name.
+"""`Finding`: one result of a check; the table of their names, which are public; and `Repair`, which mends one.
 
-Names are part of the public API: programs select findings by them, and a page of the site explains each.
+Every repair is computed from the present bytes, so one that was killed is continued by running it again.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 from penstock.errors import ArgumentError, suggestion
@@ -270,7 +271,6 @@ def finding_kinds() -> Mapping[str, FindingKind]:
 
 
 def finding_kind(name: str) -> FindingKind:
-    """The kind of a name."""
     kind = FINDINGS.get(name) or finding_kinds().get(name)
     if kind is None:
         raise ArgumentError(f"expected the name of a finding, got {name!r}{suggestion(name, finding_kinds())}")
@@ -326,3 +326,21 @@ class Finding:
             "rows": list(self.rows),
             "repair": self.repair,
         }
+
+
+@dataclass(frozen=True, eq=False)
+class Repair:
+    """A change of one file."""
+
+    finding: str
+    path: Path
+    message: str
+    content: Callable[[], bytes] | None = None
+    keep: int | None = None
+    where: str | None = None
+
+
+def cut_repair(path: Path, keep: int, size: int, *, where: str | None = None, then: bytes = b"") -> Repair:
+    """Return the repair of a torn tail: keep some bytes."""
+    message = f"cut {size - keep:,} bytes off the end" if size > keep else "close the end"
+    return Repair("torn-tail", path, message, lambda: then, keep, where)

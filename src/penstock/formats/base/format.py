@@ -24,8 +24,7 @@ from penstock.errors import ArgumentError, DataError, FormatError, UnknownFormat
 from penstock.files import locked
 from penstock.files.remote import remote_errors_kept, set_remote_files
 from penstock.formats.base.file_facts import FileSurvey, ReadFacts
-from penstock.formats.base.findings import Finding
-from penstock.formats.base.repairs import Repair
+from penstock.formats.base.findings import Finding, Repair
 from penstock.formats.base.signatures import (
     DISTRIBUTIONS,
     POINTED,
@@ -405,7 +404,6 @@ def _options_of(entry: Format) -> list[str]:
 
 
 def unknown_option(owner: str, name: str, known: Collection[str]) -> ArgumentError:
-    """Return the error for an option that does not exist."""
     options = f"its options are {list(known)}" if known else "it has no options"
     return ArgumentError(f"{owner} has no option {name!r}{suggestion(name, known)}; {options}")
 
@@ -417,10 +415,7 @@ def _through(findings: Iterator[Finding], path: Path) -> Iterator[Finding]:
 
 @cache
 def available() -> dict[str, Format]:
-    """Return every format by name: folders of `penstock.formats` first, then entry points `penstock.formats`.
-
-    Cost: imports the package of each format once, without its heavy libraries.
-    """
+    """Return every format by name: folders of `penstock.formats` first, then entry points `penstock.formats`."""
     by_name = {entry.name: entry for folder in _folders() if (entry := _built_in(folder)) is not None}
     for point in importlib.metadata.entry_points(group="penstock.formats"):
         entry = point.load()
@@ -431,11 +426,7 @@ def available() -> dict[str, Format]:
 
 
 def _formats_for(path: Path) -> Iterator[Format]:
-    """Yield every format in the order in which they are asked: those that a file can have by its first bytes, then
-    the other folders of `penstock.formats`, then formats of other distributions, then `GENERAL`.
-
-    The package of each is imported when it is asked for.
-    """
+    """Yield formats, imported when asked: by the first bytes, other folders, other distributions, then `GENERAL`."""
     asked: set[str] = set()
     known_layouts = {"mapping"} if path.suffix == ".npz" else set[str]()  # `demos` goes by the names of arrays alone
     likely = likely_formats(path) or known_layouts
@@ -450,7 +441,6 @@ def _formats_for(path: Path) -> Iterator[Format]:
 
 @cache
 def _folders_in(places: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of the packages in some places."""
     return tuple(module.name for module in pkgutil.iter_modules(places))
 
 
@@ -466,7 +456,6 @@ def _built_in(folder: str) -> Format | None:
 
 
 def named(name: str) -> Format:
-    """Return a format by name."""
     if name in _folders() and (entry := _built_in(name)) is not None and entry.name == name:
         return entry  # the usual case imports no other format
     try:
@@ -480,7 +469,6 @@ def named(name: str) -> Format:
 
 
 def format_to_write(path: str | os.PathLike[str], name: str | None = None) -> Format:
-    """Return the format of a new dataset."""
     if name is not None:
         return named(name)
     text = os.fspath(path).rstrip("/")
@@ -496,10 +484,7 @@ def format_to_write(path: str | os.PathLike[str], name: str | None = None) -> Fo
 
 
 def recognise(location: str | os.PathLike[str], *, advise: bool = False) -> tuple[Format, Path]:
-    """Return the format and path of a dataset, by path or id.
-
-    With `advise`, the error says what formats make of data that none of them recognises, which looks at some files.
-    """
+    """Return the format and path of a dataset, by path or id."""
     path = Path(location)
     if not path.exists():
         located = [(f, p) for f in available().values() if (p := f.locate(os.fspath(location))) is not None]
@@ -535,8 +520,7 @@ def recognise(location: str | os.PathLike[str], *, advise: bool = False) -> tupl
 
 
 def _without_data(path: Path) -> str | None:
-    """What a path is that has no data to look at, None for others. Reading it could wait for ever: files of the kernel,
-    which say that they are empty, wait for events, and pipes for who writes."""
+    """What a path without data is. Reading such a file of the kernel, or a pipe, could wait for ever."""
     status = os.stat(path)
     if stat.S_ISREG(status.st_mode):
         return None if status.st_size else "an empty file"

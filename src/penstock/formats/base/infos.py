@@ -20,8 +20,7 @@ SIMPLE = (bool, int, float, str, np.bool_, np.integer, np.floating)
 
 @dataclass(frozen=True, eq=False)
 class Infos:
-    """`columns` by path with their fields; `episodes`, what only last steps have, as metadata; `left_out`, paths of
-    what has no place in either."""
+    """`columns` with their fields, `episodes`, metadata that only last steps have, and what is `left_out`, by path."""
 
     columns: Mapping[str, tuple[Field, AnyArray | Ragged]]
     episodes: list[dict[str, Any]]

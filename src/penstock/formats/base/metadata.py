@@ -28,9 +28,7 @@ class MetadataSource(Protocol):
         """Number of episodes."""
         ...
 
-    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the metadata of episodes."""
-        ...
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]: ...
 
 
 @final
@@ -101,10 +99,7 @@ def _float(value: Any) -> float:
 
 
 def merged_figures(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-    """Return the figures of two sets of rows together, from the figures of each, weighted by `count`.
-
-    The deviation is that of the population: squares of deviations from each mean, and of each mean from the common one.
-    """
+    """Return the figures of two sets of rows together, from the figures of each, weighted by `count`."""
     both = (one, other)
     counts = [each["count"].reshape((1,) * np.ndim(one["mean"])) for each in both]
     total = one["count"] + other["count"]
@@ -163,10 +158,7 @@ def _key(key: object) -> str:
 
 
 def each_metadata(source: MetadataSource) -> Iterator[tuple[int, dict[str, Any] | FormatError]]:
-    """Yield the number of each episode, and its metadata or the error that reading them is.
-
-    Episodes are read by ranges. A range that is an error is halved until the damaged episodes are alone.
-    """
+    """Yield the number of each episode, and its metadata or the error that reading them is."""
     count = len(source)
     ranges = [(first, min(first + AT_ONCE, count)) for first in range(0, count, AT_ONCE)][::-1]
     while ranges:

@@ -1,14 +1,8 @@
 """Cutting spans of rows where the storage changes, and putting ragged rows into a grid.
 
-`BlockRows` are rows in blocks, each decoded as a whole. Run `r` owns the rows `first[r] : first[r + 1]`.
-These are the rows from `skip[r]` on of block `block[r]`. A block may have rows that belong to no run, and several runs.
-Reading cuts spans at the edges of runs, sorts the pieces by block, and asks for each block once. The caller decodes and
-caches blocks.
-
-`FileRows` are rows in many files that are mapped when they are read. A `RowMap` has the address of each run of rows, so
-its files must be mapped. `FileRows` cuts the wanted spans at the edges of runs, orders the pieces by file, and gathers
-the pieces of some files at a time through a `RowMap` of these alone. That map checks every piece against the size of
-its file, so a wrong place is an error and no foreign byte.
+`BlockRows` are rows in blocks, each decoded as a whole by the caller. Run `r`, the rows `first[r] : first[r + 1]`, is
+the rows from `skip[r]` on of block `block[r]`. `FileRows` are rows in many files that are mapped when they are read,
+some files at a time, by a `RowMap` that checks every piece against the size of its file.
 """
 
 from __future__ import annotations
@@ -56,7 +50,6 @@ class RowPieces(NamedTuple):
     destination: IntArray
 
     def take(self, chosen: BoolArray | IntArray | slice) -> RowPieces:
-        """Some of the pieces."""
         return RowPieces(*(array[chosen] for array in self))
 
 
@@ -100,7 +93,6 @@ class BlockRows:
 
     @classmethod
     def whole(cls, first: IntArray) -> BlockRows:
-        """All rows of consecutive blocks."""
         count = len(first) - 1
         return cls(first, np.arange(count), np.zeros(count, np.int64))
 
@@ -165,11 +157,9 @@ class FileRows:
 
     @property
     def n(self) -> int:
-        """Number of rows."""
         return int(self.first[-1])
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
-        """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` on of `out`, for every span `j`."""
         if self.row_bytes == 0:
             return
         target = flat(out, self.row_bytes)
@@ -178,7 +168,6 @@ class FileRows:
             rows.gather(rows.first[:-1], pieces.length, pieces.destination, target)
 
     def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
-        """Return the bytes behind URLs that `gather` would fetch."""
         if self.row_bytes == 0:
             return []
         parts = self._mapped(start, length, np.zeros_like(start))

@@ -45,9 +45,7 @@ DISTRIBUTIONS: Mapping[str, str] = MappingProxyType(
 
 
 def likely_formats(path: Path) -> frozenset[str] | None:
-    """Return the folders of the formats that a file has by its first bytes, or None for others. Cost: one
-    small read.
-    """
+    """Return the folders of the formats that a file has by its first bytes, or None for others."""
     if not path.is_file():
         return None
     try:

@@ -16,13 +16,13 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
-from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Spec
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
 from penstock.formats.base.account import Account
-from penstock.formats.base.pieces import RemoteRows, RowReader, expand
+from penstock.formats.base.pieces import RemoteRows, RowReader, expand, spread
 from penstock.formats.base.source import Source, check_values
 from penstock.kernels.rows import RowMap
 
@@ -193,7 +193,6 @@ class GatheredColumn:
     repair_bools: bool = False
 
     def read(self, selection: Selection, out: AnyArray) -> None:
-        """Gather rows."""
         raw = out.reshape(-1).view(np.uint8)
         self.rows.gather(selection.start, selection.length, selection.destination, raw)
         if not self.repair_bools or out.dtype != np.bool_ or not out.size:
@@ -211,7 +210,6 @@ class GatheredColumn:
         return self.rows.view(first, n) if isinstance(self.rows, RowMap) and not repaired else None
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes that `read` would fetch."""
         return self.rows.remote_ranges(selection.start, selection.length) if isinstance(self.rows, RemoteRows) else []
 
 
@@ -223,18 +221,13 @@ class RaggedColumn:
 
     @property
     def value_offsets(self) -> IntArray:
-        """Offsets of the rows."""
         return self.rows.offsets
 
     def read_ragged(self, selection: Selection) -> Ragged:
         """Gather rows. Spans are ordered by place, so the values are in the order of the grid."""
-        rows = expand(selection.start, selection.length)
-        lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-        lengths[expand(selection.destination, selection.length)] = self.rows.lengths[rows]
-        return Ragged(self.rows.take(rows).values, offsets_of(lengths))
+        return spread(self.rows.take(expand(selection.start, selection.length)), selection)
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
-        """Gather values."""
         raw = out.reshape(-1).view(np.uint8)
         self._values.gather(selection.start, selection.length, selection.destination, raw)
 

@@ -37,7 +37,6 @@ class StepRuns:
 
     @classmethod
     def of(cls, values: AnyArray | None, steps: AnyArray | None, ended: BoolArray | None, rows: int) -> StepRuns:
-        """Return the runs of rows."""
         start = run_starts(rows, values, steps, ended)
         return cls.at(start, None if values is None else values[start], steps, ended, rows)
 
@@ -188,7 +187,6 @@ class RunEpisodes:
 
 
 def run_starts(rows: int, values: AnyArray | None, steps: AnyArray | None, ended: BoolArray | None) -> IntArray:
-    """Return the first row of each run."""
     starts = [np.arange(min(rows, 1))]
     for a in range(1, rows, _BLOCK):
         before, here = slice(a - 1, min(a + _BLOCK, rows) - 1), slice(a, a + _BLOCK)

@@ -149,18 +149,11 @@ class PartWriter(Writer):
 
     @abstractmethod
     def begin_at(self, start: PartStart) -> None:
-        """Make an empty dataset a part of another one, see `Format.begin_part`: the next episode has these numbers.
-
-        Args:
-            start: Where the part begins in the whole dataset.
-        """
+        """Make an empty dataset a part of another one, see `Format.begin_part`: the next episode has these numbers."""
 
 
 class LockedWriter(PartWriter):
-    """A writer with a lock that keeps out all others until it is closed.
-
-    `_resume` takes in what there is, and `_finish` flushes to the disk itself.
-    """
+    """A writer with a lock that keeps out others. `_resume` takes in what there is, `_finish` flushes to the disk."""
 
     def __init__(self, lock: int) -> None:
         self._lock = lock

@@ -28,12 +28,7 @@ def compact(
     damaged: Literal["raise", "skip"] = "raise",
     compression: Compression | Literal["keep"] = "keep",
 ) -> list[Finding]:
-    """Write the episodes of the store at `path` into a new store at `target`, all in one segment, and compare every
-    checksum.
-
-    `damaged="skip"` leaves out what is not as it was written, and returns what that was; episodes behind it get other
-    numbers.
-    """
+    """Write episodes into a new store of one segment, checksums compared; "skip" leaves out damaged ones."""
     if damaged not in ("raise", "skip"):
         raise DataError(f"expected damaged to be 'raise' or 'skip', got {damaged!r}")
     layout, lost = StoreLayout.read(Path(path)), list[Finding]()

@@ -15,15 +15,14 @@ from penstock.core.spec import Spec
 from penstock.errors import FormatError, LockedError
 from penstock.files import locked, try_lock
 from penstock.files.descriptors import open_regular
-from penstock.formats.base.findings import Finding
+from penstock.formats.base.findings import Finding, Repair, cut_repair
 from penstock.formats.base.format import QUICK_BYTES, Format
-from penstock.formats.base.repairs import Repair, cut_repair
 from penstock.formats.base.writer import Target
 from penstock.formats.columns import table
-from penstock.formats.columns.joining import join_stores
 from penstock.formats.columns.layout import MARKER, METADATA, SPEC, StoreLayout, has_table, read_json
 from penstock.formats.columns.snapshot import Snapshot
 from penstock.formats.columns.source import ColumnsSource
+from penstock.formats.columns.table import join_stores
 from penstock.formats.columns.writer import ColumnsWriter
 
 EPISODES_TOGETHER, STEPS_TOGETHER = 1024, 1 << 16
@@ -37,12 +36,7 @@ TARGET = Target(
 
 
 class ColumnsFormat(Format):
-    """A folder with one append-only file of raw values a column, and a table of episodes. See
-    docs/formats/columns.md.
-
-    `open` knows the option `episodes` of `ColumnsSource`; `append` knows `sync`, `create` knows `sync`, `compression`
-    and `block_steps`, as `ColumnsWriter` does.
-    """
+    """A folder with one append-only file a column, and a table of episodes. See docs/formats/columns.md."""
 
     name: ClassVar[str] = "columns"
     description: ClassVar[str] = "a file of raw values a column; safe to append to by several, and to read meanwhile"
@@ -55,7 +49,6 @@ class ColumnsFormat(Format):
             return has_table(path)
 
     def open(self, path: Path, **options: Any) -> ColumnsSource:
-        """Open for reading."""
         return ColumnsSource(path, **options)
 
     @override
@@ -146,10 +139,7 @@ def _table(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def torn_tails(path: Path) -> Iterator[Repair]:
-    """Yield a repair for each file of the store that ends in bytes of no episode.
-
-    Entries of the table that are damaged as a whole stay: their episodes may be complete.
-    """
+    """Yield a repair for each file that ends in bytes of no episode. Damaged entries stay."""
     try:
         snapshot = Snapshot.open(path)
     except FormatError:

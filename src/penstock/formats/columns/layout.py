@@ -51,7 +51,6 @@ class StoreLayout:
 
     @property
     def table(self) -> Path:
-        """The episode table."""
         return self.root / TABLE
 
     @cached_property
@@ -59,11 +58,9 @@ class StoreLayout:
         return os.fspath(self.root / SEGMENTS)
 
     def segment(self, number: int) -> Path:
-        """The folder of one segment."""
         return Path(f"{self._segments}/{number}")
 
     def values(self, number: int, column: str) -> Path:
-        """The values of one column in one segment."""
         return Path(f"{self._segments}/{number}/{_file_name(column)}.values")
 
     def offsets(self, number: int, column: str) -> Path:
@@ -91,7 +88,6 @@ class StoreLayout:
         return sorted(int(name) for name in names if is_segment(name))
 
     def write(self) -> None:
-        """Write `spec.json`."""
         for path, column in self.spec.fields.items():
             check_column(path, column)
             if Field.from_json(column.to_json()) != column:
@@ -102,7 +98,6 @@ class StoreLayout:
 
     @classmethod
     def read(cls, root: Path) -> StoreLayout:
-        """Read `spec.json`."""
         path = root / SPEC
         if not path.exists() and has_table(root):
             message = "expected the dtype and shape of each column, got no file; without it values cannot be read"
@@ -163,11 +158,7 @@ def check_column(column: str, field: Field) -> None:
 
 @dataclass(frozen=True)
 class Packing:
-    """Blocks of `steps` steps of one episode are deflated together, each column of `levels` with its zlib
-    level 0..9.
-
-    The last block of an episode holds what is left, and the last boundary row. Columns that are not named stay raw.
-    """
+    """Blocks of `steps` steps of one episode are deflated together, with a zlib level for each column of `levels`."""
 
     steps: int
     levels: Mapping[str, int]
@@ -245,7 +236,6 @@ def read_at(fd: int, start: int, stop: int) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
     with opened(path) as fd:
         if (size := os.fstat(fd).st_size) > _LARGEST_JSON:
             raise UnsafeDataError(f"expected at most {_LARGEST_JSON} bytes of JSON, got {size}", path=path)

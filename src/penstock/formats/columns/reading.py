@@ -1,16 +1,8 @@
 """Read one column of a store as it stood at one moment: memory maps, and the gathers that read them.
 
-Episodes that follow each other in a segment are one run (`EpisodeRuns`), so tables here have a row for each run and
-not for each episode: a store of one writer has about one run a segment. A gather finds the run of each wanted row by a
-search in the first rows of all runs.
-
-Fixed-size rows need one gather. Rows of a ragged column need the two offsets around each row, then one gather of their
-values. Offsets come from the file, so they are checked before use: they never decrease and stay within the values.
-
-Maps are as long as the table of episodes says and no longer: a writer may be appending behind. They are made when
-they are first needed, and are owned by the column, which lives as long as its snapshot.
-
-Rows that are compressed in blocks are decoded, each block once, and the blocks that were decoded last are kept.
+Episodes that follow each other in a segment are one run (`EpisodeRuns`), so tables have a row for each run and not for
+each episode. Offsets of ragged rows come from the file, so they are checked before use. Maps are as long as the table
+of episodes says and no longer: a writer may be appending behind.
 """
 
 from __future__ import annotations
@@ -33,7 +25,7 @@ from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, SpecError
 from penstock.files.mapping import read_mapped
 from penstock.files.remote import Wanted
-from penstock.formats.base.pieces import cut, expand
+from penstock.formats.base.pieces import cut, expand, spread
 from penstock.formats.columns.layout import Packing, StoreLayout
 from penstock.kernels.rows import RowMap
 
@@ -44,8 +36,7 @@ _MOST_GAIN = 1100  # deflate makes at most 1032 bytes out of one
 
 @dataclass(frozen=True, eq=False)
 class EpisodeRuns:
-    """Runs of adjacent episodes in segments. Run `r` of R: `episodes[r]` episodes with `steps[r]` steps in segment
-    `segments[which[r]]`, the first being its episode `index[r]`, from its step row `start[r]` on."""
+    """Runs of adjacent episodes; run `r` is in segment `segments[which[r]]`, from its episode `index[r]` on."""
 
     segments: tuple[int, ...]
     which: IntArray
@@ -97,7 +88,6 @@ class FixedColumnReader(SegmentedColumn):
     """A column whose rows all have the same size."""
 
     def files(self) -> Iterator[tuple[Path, int]]:
-        """The files of the column, and how many bytes of each are in use."""
         for segment, rows in zip(self._runs.segments, self._runs.sizes(self.field.align), strict=True):
             yield self._layout.values(segment, self._path), rows * self.field.row_bytes
 
@@ -111,7 +101,6 @@ class FixedColumnReader(SegmentedColumn):
         return self._rows.view(first, n)
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes that `read` would fetch."""
         return self._rows.remote_ranges(selection.start, selection.length) if self.field.row_bytes else []
 
     def part(self, e: int, segment: int, first: int, rows: int) -> Array:
@@ -144,7 +133,6 @@ class RaggedColumnReader(SegmentedColumn):
     """A column whose rows have different lengths: row `i` is `values[offsets[i] : offsets[i + 1]]`."""
 
     def files(self) -> Iterator[tuple[Path, int]]:
-        """The files of the column, and how many bytes of each are in use."""
         for segment, offsets in self._offsets.items():
             file = self._layout.values(segment, self._path)
             if offsets[0] != 0 or not 0 <= offsets[-1] < 1 << 60:
@@ -160,12 +148,9 @@ class RaggedColumnReader(SegmentedColumn):
         starts, lengths, segment = self._rows_of(selection)
         out = np.empty(lengths.sum(), self.field.dtype)
         self._values.gather(starts + self._values.first[segment], lengths, offsets_of(lengths)[:-1], as_bytes(out))
-        grid = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-        grid[expand(selection.destination, selection.length)] = lengths
-        return Ragged(out, offsets_of(grid))
+        return spread(Ragged(out, offsets_of(lengths)), selection)
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes that `read_ragged` would fetch."""
         if not self._values.files.lazy:
             return []
         starts, lengths, segment = self._rows_of(selection)
@@ -186,7 +171,6 @@ class RaggedColumnReader(SegmentedColumn):
 
     @property
     def value_offsets(self) -> IntArray:
-        """Offsets of the rows in the values of all runs, as a source returns them."""
         return self._value_offsets
 
     @cached_property
@@ -306,7 +290,6 @@ class Blocks:
         self.number = (ends - counts)[self.episode] + within  # in the segment
 
     def files(self, layout: StoreLayout) -> Iterator[tuple[Path, int]]:
-        """The files of block positions, and how many bytes of each are in use."""
         for segment, positions in self.positions.items():
             yield layout.blocks(segment), positions.nbytes
 
@@ -338,7 +321,6 @@ class PackedColumn:
         self.field: Field = layout.spec[path]
 
     def files(self) -> Iterator[tuple[Path, int]]:
-        """The files of the column, and how many bytes of each are in use."""
         for segment, positions in self._blocks.positions.items():
             file, end = self._layout.values(segment, self._path), int(positions[-1, self._which])
             if not 0 <= end < 1 << 60:

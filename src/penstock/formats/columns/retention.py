@@ -1,19 +1,10 @@
 """`Retention`: a store that keeps its last episodes, and removes the files of older ones by whole segments.
 
-`retention.json` says how many steps to keep, how many steps a segment takes before its writer begins another, and the
-number of the first episode that is kept. The table keeps the entries of all episodes, so episodes, rows and segments
-keep their numbers, and the lengths of all episodes stay known.
-
-A removal has three steps, and a process that is killed after any of them leaves a sound store:
-
-1. Replace `retention.json`, with the new first episode. From here on, older episodes do not exist for readers.
-2. Rename each segment without a later episode, and without a writer, to a hidden name. The next removal does what is
-   left.
-3. Delete what was renamed. The next process that writes in the folder deletes what is left (`penstock.files.sweep`).
-
-Steps 1 and 2 hold the lock of the table, as writers do while they choose a segment. So no writer continues a segment
-that is about to be renamed. Memory maps of deleted files stay valid, and a reader of such a store maps all files when
-it opens (`Snapshot.of`), so a source reads its episodes for as long as it is open.
+A removal has three steps, and a process that is killed after any of them leaves a sound store: replace
+`retention.json`, after which older episodes do not exist for readers; rename each segment without a later episode and
+without a writer to a hidden name; delete what was renamed. The first two hold the lock of the table, as writers do
+while they choose a segment, so no writer continues a segment that is about to be renamed. Entries, rows and segments
+keep their numbers. A reader of such a store maps all files when it opens, and maps of deleted files stay valid.
 """
 
 from __future__ import annotations
@@ -29,7 +20,7 @@ from penstock.core.narrowing import is_integer
 from penstock.errors import DataError, FormatError
 from penstock.files import locked, scratch_folder, try_lock
 from penstock.files.descriptors import opened
-from penstock.files.rename import move
+from penstock.files.replace import move
 from penstock.formats.columns import table
 from penstock.formats.columns.layout import SEGMENTS, StoreLayout, read_json, write_json
 

@@ -1,16 +1,10 @@
 """A store as it stood at one moment: its episodes, and a reader for each of its columns.
 
-Computes: the spec, episode offsets and readers of the entries of the table, which say where the rows and the metadata
-of each episode are. Values are not read.
-
-Invariants: entries never change once they are written, and files only grow (a retention removes whole segments), so a
-snapshot stays valid while writers append. `grown` checks that its last entry is still in the table, and reads only
-new entries. A file that is shorter than the entries say is damage, and an error when the snapshot is made.
-
-Where a retention may remove files, they are mapped at once: a mapped file can be read after its name is gone. Removal
-and opening may race, so `open` reads the first kept episode before and after, and tries again if it moved.
-
-Memory: the maps are shared by all snapshots of a source (`Maps`); arrays of episodes are read-only views of them.
+Entries never change once they are written, and files only grow (a retention removes whole segments), so a snapshot
+stays valid while writers append. `grown` checks that its last entry is still in the table, and reads only new entries.
+A file that is shorter than the entries say is damage, and an error when the snapshot is made. Where a retention may
+remove files, they are mapped at once; `open` reads the first kept episode before and after, and tries again if it
+moved.
 """
 
 from __future__ import annotations
@@ -54,8 +48,7 @@ Column = FixedColumnReader | RaggedColumnReader | PackedColumn
 
 
 class Maps:
-    """Shared parts of the snapshots of one source: memory maps by file, renewed when more of a file is in use, and the
-    blocks that were decoded last."""
+    """Memory maps by file, renewed when more of a file is in use, and decoded blocks, for all snapshots of a source."""
 
     def __init__(self) -> None:
         self._held: dict[Path, ByteArray] = {}
@@ -93,7 +86,6 @@ class Snapshot(SourceState):
 
     @classmethod
     def of(cls, layout: StoreLayout, entries: StructArray, maps: Maps, base: int = 0) -> Snapshot:
-        """The snapshot of some entries."""
         offsets = offsets_of(entries["steps"].astype(np.int64))
         runs = EpisodeRuns.of(entries, offsets)
         packed = Blocks(layout, layout.packing, entries, offsets, maps) if layout.packing else None
@@ -168,7 +160,6 @@ class Snapshot(SourceState):
         return Snapshot.of(self.layout, entries, self.maps, self.base)
 
     def first(self, episodes: int) -> Snapshot:
-        """The first episodes alone."""
         if len(self.entries) < episodes:
             shortage = f"expected at least {episodes} episodes, got {len(self.entries)}"
             raise FormatError(shortage, path=self.layout.table)

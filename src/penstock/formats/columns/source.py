@@ -26,12 +26,7 @@ OURS = frozenset((SPEC, METADATA, SEGMENTS, TABLE, RETENTION, MARK))
 
 
 class ColumnsSource(StateSource[Snapshot]):
-    """The episodes of the store at `path`, as they stood when it was opened or last refreshed.
-
-    Episodes are read-only views of memory maps, which stay valid after `close`. The last 64 MB of decoded blocks are
-    kept. `episodes` opens the first so many alone; `first` is the number that the first episode must have in a store
-    that keeps its last steps alone. Cost: 0.3 µs an episode.
-    """
+    """The episodes of the store at `path`, as they stood when it was opened or last refreshed."""
 
     def __init__(self, path: str | os.PathLike[str], episodes: int | None = None, first: int | None = None) -> None:
         self._path = Path(path)
@@ -55,7 +50,6 @@ class ColumnsSource(StateSource[Snapshot]):
 
     @property
     def path(self) -> Path:
-        """The folder of the store."""
         return self._path
 
     def fingerprint_of(self, episodes: int) -> str | None:
@@ -80,10 +74,7 @@ class ColumnsSource(StateSource[Snapshot]):
         return self.state.rows[align]
 
     def episode(self, e: int) -> Episode:
-        """Episode `e` as read-only views, with its metadata; negative numbers count from the end.
-
-        Cost: 20 µs for 5 columns, at any length.
-        """
+        """Episode `e` as read-only views, with its metadata; negative numbers count from the end."""
         snapshot = self.state
         n = len(snapshot.entries)
         if not -n <= e < n:
@@ -95,10 +86,7 @@ class ColumnsSource(StateSource[Snapshot]):
         return self.state.episode_metadata(episodes)
 
     def refresh(self) -> bool:
-        """Take in the episodes that were appended since, at the end; True if there are any.
-
-        Cost: one small read where nothing happened.
-        """
+        """Take in the episodes that were appended since, at the end; True if there are any."""
         with self._refreshing:
             grown = self.state.grown()
             self._state = grown or self._state
@@ -155,7 +143,6 @@ class EpisodeTail:
 
     @property
     def spec(self) -> Spec:
-        """Columns of the store."""
         return self._layout.spec
 
     def written(self) -> int:
@@ -171,15 +158,11 @@ class EpisodeTail:
         return first_kept(self._layout.root)
 
     def skip(self, episodes: int) -> None:
-        """Leave out episodes."""
         self.done = episodes
         self._last = self._entries(episodes - 1, episodes).tobytes() if episodes else b""
 
     def read(self, end: int | None = None) -> Iterator[Episode]:
-        """Yield the episodes after the first `done`. `done` counts each one when the next one is asked for.
-
-        So an episode that the reader refuses with an error comes again, and numbers stay right.
-        """
+        """Episodes after the first `done`, which counts one when the next is asked for: a refused one comes again."""
         known = min(self.done, 1)
         entries = self._entries(self.done - known, end)
         if known and entries[:1].tobytes() != self._last:

@@ -1,24 +1,36 @@
-"""Writing to a column store: one segment a writer, and the table that all of them append to."""
+"""Writing to a column store: one segment a writer, and the table that all of them append to.
+
+An episode exists once its entry is in the table, so the order of writes is rows, the line of metadata, then the entry.
+A process that is killed in between leaves bytes behind the last entry, which `Segment.restore` cuts off before the next
+write. A number that the table knows is never used for another segment. `sync` flushes all files before the table, so an
+entry on disk never names rows that are not.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from penstock.core.arrays import StructArray
 from penstock.core.episode import Episode
-from penstock.core.spec import Spec
-from penstock.errors import DataError, LockedError
-from penstock.files import atomic_path, locked, sync
-from penstock.files.descriptors import open_regular
+from penstock.core.ragged import Array, Ragged
+from penstock.core.spec import Align, Field, Spec
+from penstock.errors import DataError, FormatError, LockedError, SpecError
+from penstock.files import atomic_path, locked, sync, try_lock
+from penstock.files.descriptors import PooledFile, open_regular
 from penstock.formats.base.account import UnfinishedWork
 from penstock.formats.base.metadata import json_line, plain_metadata
 from penstock.formats.base.writer import Writer, check_columns, check_open
 from penstock.formats.columns import table
 from penstock.formats.columns.layout import (
+    BLOCKS,
     METADATA,
     SEGMENTS,
     STEPS,
@@ -29,8 +41,244 @@ from penstock.formats.columns.layout import (
     write_at,
     write_json,
 )
+from penstock.formats.columns.reading import as_bytes
 from penstock.formats.columns.retention import RETENTION, RetentionState, read_retention
-from penstock.formats.columns.segment import Segment
+
+_OPEN = os.O_RDWR | os.O_CREAT
+_OFFSET = struct.Struct("<q")
+
+
+class Segment:
+    """The one writer of a segment: `write` gives the entry that makes an episode exist, `restore` what exists."""
+
+    def __init__(self, layout: StoreLayout, number: int, locked: int) -> None:
+        self.number = number
+        self.unsynced = 0
+        self._folder = layout.segment(number)
+        self._texts = locked
+        self._files: list[PooledFile] = []  # all but the locked one
+        self._parts: list[SegmentColumn | PackedPart] = []
+        self._packed: list[PackedPart] = []
+        self._blocks = PooledFile(layout.blocks(number), _OPEN)  # the positions of blocks
+        self._episodes = self._start = self._text_end = self._block_count = 0
+
+    @classmethod
+    def acquire(cls, layout: StoreLayout, entries: StructArray, retention: RetentionState | None) -> Segment:
+        """Lock the first segment without a writer, or a new one. A dead writer's lock is gone with it.
+
+        With a retention, segments that have left or that have all their steps are passed over. The caller holds the
+        lock of the table, whose entries are given. A number that the table has is never used for another segment.
+        """
+        closed = set[int]() if retention is None else _closed(entries, retention)
+        known = int(entries["segment"].max(initial=0)) + 1 if len(entries) else 0
+        while True:
+            numbers = layout.numbers()
+            for number in numbers:
+                if number not in closed and (locked := _lock(layout.metadata(number))) is not None:
+                    return cls(layout, number, locked)._opened(layout)
+            with contextlib.suppress(FileExistsError):  # another writer was quicker: look again
+                layout.segment(max([known, *(number + 1 for number in numbers)])).mkdir()
+                sync(layout.root / SEGMENTS)
+
+    @property
+    def steps(self) -> int:
+        return self._start
+
+    def _opened(self, layout: StoreLayout) -> Segment:
+        try:
+            self._parts = [_part(layout, self.number, path, self._files) for path in layout.spec]
+            self._packed = [part for part in self._parts if isinstance(part, PackedPart)]
+            if self._packed:
+                self._files.append(self._blocks)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def restore(self, entries: StructArray) -> None:
+        """Cut everything back to what the entries say."""
+        self._episodes, self._start, self._text_end, self._block_count = table.ends(entries, self.number)
+        _cut(self._texts, self._text_end, self._folder)
+        ends = self._block_ends() if self._packed else iter(())
+        for part in self._parts:
+            if isinstance(part, PackedPart):
+                part.restore(next(ends), self._folder)
+                continue
+            part.restore(self._rows(0)[part.align][0] if self._episodes else 0, self._folder)
+
+    def write(self, episode: Episode, text: bytes) -> bytes:
+        """Write the rows of an episode and the line about it, and give its entry for the table."""
+        steps = len(episode)
+        row = self._rows(steps)
+        check = 0
+        columns = episode.columns
+        for part in self._parts:
+            array = columns[part.path]
+            check = part.write(array, *row[part.align], check)
+            self.unsynced += array.nbytes
+        write_at(self._texts, text, self._text_end)
+        check = zlib.crc32(text, check)
+        self.unsynced += len(text)
+        blocks = self._block_count + self._write_positions()
+        return table.pack(self.number, self._episodes, self._start, steps, self._text_end, len(text), blocks, check)
+
+    def advance(self, steps: int, text: bytes) -> None:
+        """The episode written last exists."""
+        self._episodes += 1
+        self._block_count += len(self._packed[0].ends) - 1 if self._packed else 0
+        self._start += steps
+        self._text_end += len(text)
+
+    def sync(self) -> None:
+        """Flush everything to the disk itself; nothing to do where nothing was written."""
+        if not self.unsynced:
+            return
+        os.fsync(self._texts)
+        for file in self._files:
+            with file as fd:
+                os.fsync(fd)
+        sync(self._folder)
+        self.unsynced = 0
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+        os.close(self._texts)
+
+    def _write_positions(self) -> int:
+        """Write the positions of the new blocks; return their number. The file already has the first position."""
+        if not self._packed:
+            return 0
+        positions = np.array([part.ends for part in self._packed], np.int64).T
+        with self._blocks as fd:
+            write_at(fd, as_bytes(positions), self._block_count * 8 * len(self._packed))
+        return len(positions) - 1
+
+    def _block_ends(self) -> Iterator[int]:
+        """Cut the positions back to the last block in use; gives where it ends in each column."""
+        width = 8 * len(self._packed)
+        with self._blocks as fd:
+            _cut(fd, (self._block_count + 1) * width if self._block_count else 0, self._folder, BLOCKS)
+            last = os.pread(fd, width, self._block_count * width) or bytes(width)
+        return iter(np.frombuffer(last, "<i8").tolist())
+
+    def _rows(self, steps: int) -> dict[Align, tuple[int, int]]:
+        """First row and number of rows of the next episode, for each alignment."""
+        return table.places(self._episodes, self._start, steps)
+
+
+class SegmentColumn:
+    """One column of a segment."""
+
+    def __init__(self, layout: StoreLayout, number: int, path: str, files: list[PooledFile]) -> None:
+        self.path = path
+        self.field: Field = layout.spec[path]
+        self.align: Align = self.field.align
+        self._row_bytes = self.field.row_bytes
+        self._values = PooledFile(layout.values(number, path), _OPEN)
+        self._offsets = PooledFile(layout.offsets(number, path), _OPEN)
+        files += [self._values, self._offsets] if self.field.ragged else [self._values]
+        self._held = 0  # values in use, of a ragged column
+
+    def restore(self, rows: int, folder: Path) -> None:
+        """Cut the files back to so many rows."""
+        size = rows * self._row_bytes
+        if self.field.ragged:
+            with self._offsets as fd:
+                _cut(fd, (rows + 1) * 8 if rows else 0, folder, self.path)
+                self._held = _OFFSET.unpack(os.pread(fd, 8, rows * 8))[0] if rows else 0
+            size = self._held * self.field.dtype.itemsize
+        with self._values as fd:
+            _cut(fd, size, folder, self.path)
+
+    def write(self, array: Array, row: int, rows: int, check: int) -> int:
+        """Write `rows` rows from row `row` on; gives the checksum `check`, taken on over them."""
+        if isinstance(array, Ragged):
+            return self._write_ragged(array, row, check)
+        data = as_bytes(array)
+        if len(data) != rows * self._row_bytes:
+            raise SpecError(f"expected {rows} rows of {self._row_bytes} bytes, got {len(data)} bytes - at {self.path}")
+        with self._values as fd:
+            write_at(fd, data, row * self._row_bytes)
+        return zlib.crc32(data.data, check)
+
+    def _write_ragged(self, array: Ragged, row: int, check: int) -> int:
+        if array.values.ndim != 1:
+            raise SpecError(f"expected ragged rows of one dimension, got {array.values.shape} - at {self.path}")
+        data = as_bytes(array.values)
+        with self._values as fd:
+            write_at(fd, data, self._held * self.field.dtype.itemsize)
+        with self._offsets as fd:
+            write_at(fd, as_bytes(array.offsets + self._held), row * 8)  # the first one stands there already
+        self._held += len(array.values)
+        return zlib.crc32(data.data, zlib.crc32(as_bytes(array.lengths).data, check))
+
+
+class PackedPart:
+    """One compressed column of a segment. `ends` are the bytes where the blocks of the last episode begin and end."""
+
+    def __init__(self, layout: StoreLayout, packing: Packing, number: int, path: str, files: list[PooledFile]) -> None:
+        self.path = path
+        self.field: Field = layout.spec[path]
+        self.align: Align = self.field.align
+        self.ends = [0]
+        self._level, self._steps = packing.levels[path], packing.steps
+        self._values = PooledFile(layout.values(number, path), _OPEN)
+        files.append(self._values)
+
+    def restore(self, end: int, folder: Path) -> None:
+        """Cut the file back to that byte."""
+        with self._values as fd:
+            _cut(fd, end, folder, self.path)
+        self.ends = [end]
+
+    def write(self, array: Array, row: int, rows: int, check: int) -> int:
+        """Write `rows` rows in blocks; gives the checksum `check`, taken on over them."""
+        data, width = as_bytes(np.asarray(array)), self._steps * self.field.row_bytes
+        if len(data) != rows * self.field.row_bytes:
+            raise SpecError(f"expected {rows} rows of {self.field.row_bytes} bytes, got {len(data)} - at {self.path}")
+        steps = rows - (self.align == "boundary")
+        last = (max(steps, 1) - 1) // self._steps * width  # its block takes the last boundary row as well
+        self.ends = [self.ends[-1]]
+        for begin in range(0, last + 1, width):
+            packed = zlib.compress(data[begin : begin + width if begin < last else None].data, self._level)
+            with self._values as fd:
+                write_at(fd, packed, self.ends[-1])
+            self.ends.append(self.ends[-1] + len(packed))
+        return zlib.crc32(data.data, check)
+
+
+def _closed(entries: StructArray, retention: RetentionState) -> set[int]:
+    """Segments whose episodes have all left, or that have as many steps as one takes."""
+    numbers, first = np.unique(entries["segment"][::-1], return_index=True)  # the last entry of each
+    last = len(entries) - 1 - first
+    ends = entries["start"][last] + entries["steps"][last]
+    closed = (last < retention.first) | (ends >= retention.segment_steps)
+    return set(numbers[closed].tolist())
+
+
+def _part(layout: StoreLayout, number: int, path: str, files: list[PooledFile]) -> SegmentColumn | PackedPart:
+    if layout.packing is not None and path in layout.packing.levels:
+        return PackedPart(layout, layout.packing, number, path, files)
+    return SegmentColumn(layout, number, path, files)
+
+
+def _lock(path: Path) -> int | None:
+    """A file descriptor of `path`, locked until it is closed; None where somebody else holds the lock."""
+    fd = open_regular(path, _OPEN)
+    if try_lock(fd):
+        return fd
+    os.close(fd)
+    return None
+
+
+def _cut(fd: int, size: int, folder: Path, where: str = "metadata.jsonl") -> None:
+    actual = os.fstat(fd).st_size
+    if size < 0 or actual < size:
+        raise FormatError(f"expected at least {size} bytes, got {actual}", path=folder, where=where)
+    if actual > size:
+        os.ftruncate(fd, size)
+
 
 Sync = Literal["close", "episode"]
 SYNCS: tuple[Sync, ...] = ("close", "episode")
@@ -38,10 +286,7 @@ SYNC_BYTES = 64 << 20  # with sync="close", at most so much waits to be flushed
 
 
 class ColumnsWriter(Writer):
-    """Appends episodes to the store at `path`, at the same time as other writers and readers, in any process.
-
-    Cost: 50 µs an episode of 5 columns, and one write of its bytes.
-    """
+    """Appends episodes to the store at `path`, at the same time as other writers and readers, in any process."""
 
     def __init__(self, path: str | os.PathLike[str], *, sync: Sync = "close") -> None:
         if sync not in SYNCS:
@@ -72,17 +317,12 @@ class ColumnsWriter(Writer):
         compression: Compression = None,
         block_steps: int = STEPS,
     ) -> ColumnsWriter:
-        """Create an empty store, which appears at `path` only when complete, and open it for writing.
-
-        `compression` is a zlib level (0..9) for all columns of equal rows that follow the steps, or levels by path;
-        `block_steps` steps of an episode are then compressed together, and a single row costs a whole block to read.
-        """
+        """Create an empty store, which appears at `path` only when complete, and open it for writing."""
         create_store(path, spec, metadata, compression=compression, block_steps=block_steps)
         return cls(path, sync=sync)
 
     @property
     def spec(self) -> Spec:
-        """The columns that episodes must have."""
         return self._layout.spec
 
     def write(self, episode: Episode) -> int:
@@ -111,7 +351,6 @@ class ColumnsWriter(Writer):
         return number
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the store's metadata, atomically."""
         path = self._layout.root / METADATA
         with self._locked():
             write_json(path, {**read_json(path), **plain_metadata(metadata)})
@@ -209,8 +448,7 @@ def create_store(
     block_steps: int = STEPS,
     unfinished: UnfinishedWork | None = None,
 ) -> None:
-    """Create an empty store as `ColumnsWriter.create` does, which appears only when complete, with the mark of the work
-    that writes it, if that is given."""
+    """Create an empty store, which appears only when complete, perhaps with the mark of the work that writes it."""
     with atomic_path(path, durable="folder") as folder:
         folder.mkdir()
         if unfinished is not None:

@@ -1,13 +1,8 @@
 """ALOHA's and ACT's HDF5 files: an episode a file, with `action` and a group `observations`.
 
-Datasets with a row a step are columns by their paths: `action` is `actions`, and `observations/qpos` and
-`observations/images/cam_high` keep their names. A file stores no rewards, as a rule, and no observation after the last
-action, so observations have one row for each step. Demonstrations end when their time is over: they are truncated.
-
 Mobile ALOHA compresses images (attribute `compress`): each row is the bytes of a JPEG, with zeros up to the longest.
-`compress_len` has their lengths in the order in which the writer went through its cameras, which no file says; so the
-zeros are cut off instead. `cv2.imencode` took the arrays for BGR, whatever they were, and `cv2.imdecode` gives them
-back in the same order. ACT trains on that order.
+`compress_len` has their lengths in an order that no file says, so the zeros are cut off instead. `cv2.imencode` took
+the arrays for BGR, whatever their order, and `cv2.imdecode` gives them back in the same order, on which ACT trains.
 
 Source: ACT and Mobile ALOHA, `record_sim_episodes.py`, `aloha_scripts/record_episodes.py` and `utils.py`.
 """
@@ -73,11 +68,6 @@ class AlohaKind(HDF5Kind):
 
 
 def read_aloha(path: Path, *, jpeg_order: Order = "bgr", cache_bytes: int = DECODED) -> DemoSource:
-    """The episode of one file.
-
-    `jpeg_order` is the order of the channels of compressed images: "bgr" as `cv2.imdecode` returns them, which is what
-    ACT trains on, or "rgb" as the JPEG says. `cache_bytes` bounds decoded chunks.
-    """
     if jpeg_order not in get_args(Order):
         raise TypeError(f"expected jpeg_order in {get_args(Order)}, got {jpeg_order!r}")
     reading = _AlohaFile(File(path), jpeg_order, Cache(cache_bytes))
@@ -186,5 +176,4 @@ class JpegRows:
                 frame[...] = frame[..., ::-1].copy()
 
     def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
-        """Return the bytes behind URLs that `gather` would read."""
         return self.rows.remote_ranges(start, length) if isinstance(self.rows, RemoteRows) else []

@@ -1,17 +1,8 @@
 """D4RL's HDF5 files, and others of the same layout: the steps of all trajectories in a row.
 
-`formats.base.ends` decides where trajectories end: D4RL marks the ends in `terminals` and `timeouts`, d3rlpy in
-`terminals` and `episode_terminals`, others in other arrays. Files in which nothing marks the ends of trajectories that
-did not terminate are cut where the next observation of a step is not the observation of the step after it, or every
-`max_episode_steps`.
-
-Next observations are stored a second time. Where they follow (`next_observations[t] == observations[t + 1]` within
-every trajectory), observations become one column of T + 1 rows: the rows of `observations`, and the last row of
-`next_observations` for each trajectory. No value is copied: a column is a list of segments of the two datasets.
-The comparison reads both once, in blocks; it stops at the first difference.
-
-`transitions=True` cuts as D4RL's `qlearning_dataset` does: without next observations, a trajectory that was cut off
-by time has one step less, whose observation is the final one.
+Files in which nothing marks the ends of trajectories that did not terminate are cut where the next observation of a
+step is not the observation of the step after it, or every `max_episode_steps`. Where next observations follow within
+every trajectory, observations become one column of T + 1 rows, and no value is copied.
 
 Source: D4RL 1.1, `d4rl/offline_env.py` and `d4rl/__init__.py`; d3rlpy 1.1, `d3rlpy/dataset.pyx`.
 """
@@ -86,10 +77,7 @@ def read_d4rl(
     ends: Mapping[str, Meaning] | None = None,
     cache_bytes: int = DECODED,
 ) -> DemoSource:
-    """The trajectories of one file; docs/formats/demos.md describes the options.
-
-    With `transitions`, a trajectory cut off by time loses its last step, whose observation is then the final one.
-    """
+    """The trajectories of one file; docs/formats/demos.md describes the options."""
     check_next(next_observations)
     if max_episode_steps is not None and max_episode_steps < 1:
         raise TypeError(f"expected max_episode_steps of at least 1, got {max_episode_steps}")
@@ -141,8 +129,7 @@ class _D4rlFile:
         self.offsets = self._ends.offsets
 
     def _without_metadata(self) -> dict[str, Dataset]:
-        """Datasets besides observations, actions and rewards. Single values, and what is below `metadata/`, are put
-        into the metadata instead, or left out if they are large."""
+        """Datasets besides observations, actions and rewards. Small single values and `metadata/` become metadata."""
         others: dict[str, Dataset] = {}
         for name, dataset in self.datasets.items():
             if name in ("observations", "actions", "rewards", "next_observations"):
@@ -228,7 +215,6 @@ class _D4rlFile:
         return [name for name, entry in misfits.items() if entry is None]
 
     def account(self) -> Account:
-        """What became of the datasets."""
         entries = {entry.where: entry for entry in (*self._ends.left_out, *self._left_out.values())}
         entries |= {entry.where: entry for entry in behind_the_end(self.file)}
         return Account(tuple(entries.values()), ends=self._ends.sentence)

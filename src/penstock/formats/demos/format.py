@@ -14,16 +14,13 @@ from penstock.formats.base.source import Source
 from penstock.formats.demos.aloha import AlohaKind
 from penstock.formats.demos.d4rl import D4rlKind
 from penstock.formats.demos.imitation import ImitationKind
-from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.plain import PlainKind
 from penstock.formats.demos.robomimic import RobomimicKind
+from penstock.formats.demos.source import Kind
 
 
 class FormatOfKinds(Format):
-    """Files as their makers published them, of several kinds; read-only.
-
-    `open` takes `kind`, the name of one of `kinds`, where the content should not be asked, and that kind's options.
-    """
+    """Files as their makers published them, of several kinds; read-only."""
 
     kinds: ClassVar[tuple[Kind, ...]]
 
@@ -44,7 +41,6 @@ class FormatOfKinds(Format):
         return opened.open(files, **options)
 
     def open(self, path: Path, *, kind: str | None = None, **options: Any) -> Source:
-        """Open for reading."""
         return _opening(self.kind_at(path, kind), options).open(path, **options)
 
     def check(self, path: Path, *, deep: bool = True, kind: str | None = None, **options: Any) -> Iterator[Finding]:

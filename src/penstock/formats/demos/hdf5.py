@@ -28,8 +28,7 @@ from penstock.files.remote import Wanted, file_state, is_mirrored, remote_file
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import plain
 from penstock.formats.base.pieces import RowReader, cut, expand
-from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import DemoColumn
+from penstock.formats.demos.source import DemoColumn, Kind
 from penstock.kernels.rows import RowMap
 
 DECODED = 256 << 20  # bytes of decoded chunks that a source keeps
@@ -54,9 +53,7 @@ class Segments(NamedTuple):
 
 
 def datasets_below(group: Group, needed: Collection[str]) -> tuple[dict[str, Dataset], dict[str, LeftOut]]:
-    """Datasets below a group by their paths in it, and unreadable ones: of unknown types, links to nowhere or
-    to other files.
-    """
+    """Datasets below a group by their paths in it, and those that cannot be read."""
     prefix = f"{group.name.rstrip('/')}/"
     unreadable: dict[str, LeftOut] = {}
 
@@ -118,10 +115,7 @@ class HDF5Kind(Kind):
 
 
 def rows_of(file: File, segments: Segments, cache: Cache) -> RowReader:
-    """Reader of the rows of the segments, in order.
-
-    Cost: the chunk index of every dataset; no value is touched.
-    """
+    """Reader of the rows of the segments, in order."""
     first = segments.datasets[0]
     width = row_bytes(first)
     for dataset in segments.datasets:
@@ -145,7 +139,6 @@ def rows_of(file: File, segments: Segments, cache: Cache) -> RowReader:
 
 
 def row_bytes(dataset: Dataset) -> int:
-    """Bytes of a row as it is read."""
     return dataset.datatype.dtype.itemsize * math.prod(row_shape(dataset))
 
 
@@ -170,8 +163,7 @@ def _band(dataset: Dataset) -> int:
 
 
 def _stored(dataset: Dataset) -> tuple[int, IntArray | None]:
-    """Rows of a block and the byte at which each block of whole rows begins, uncompressed; None if there are none
-    such."""
+    """Rows of a block, and where each block of whole, uncompressed rows begins; None without such blocks."""
     rows = dataset.shape[0]
     if rows == 0:
         return 1, np.zeros(0, np.int64)
@@ -192,10 +184,7 @@ def _stored(dataset: Dataset) -> tuple[int, IntArray | None]:
 
 
 def _cut_segments(segments: Segments, heights: Sequence[int]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Segments cut where blocks of so many rows end: `[R + 1]` first rows, block, row in the block, and rows, `[R]`.
-
-    Blocks are numbered through all datasets.
-    """
+    """Segments cut where blocks of so many rows end: `[R + 1]` first rows, block, row in the block, and rows, `[R]`."""
     height = np.array(heights, np.int64)
     rows = np.array([d.shape[0] for d in segments.datasets], np.int64)
     base, counts = offsets_of(rows), -(-rows // height)

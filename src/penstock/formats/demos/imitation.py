@@ -21,8 +21,8 @@ from penstock.files.mapping import map_file
 from penstock.files.remote import open_file, read_bytes
 from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.base.source import Source
-from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.plain import outside_entries, unread_member
+from penstock.formats.demos.source import Kind
 from penstock.formats.demos.trajectories import Track, numbers, source_of, unpickled
 
 STATE = "state.json"
@@ -268,9 +268,7 @@ def _unjsonpickled(value: Any) -> Any:
 
 
 def opening(head: bytes, count: int) -> list[Any]:
-    """The first `count` values and opcodes of a pickle: text as it is, other opcodes by their names; opcodes that add
-    nothing are passed over. Nothing is executed.
-    """
+    """The first `count` values and opcodes of a pickle, without those that add nothing. Nothing is executed."""
     opened: list[Any] = []
     if not head.startswith(b"\x80"):  # older protocols are text, and pickletools warns of other text that it tries
         return opened

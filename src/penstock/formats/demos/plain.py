@@ -14,12 +14,18 @@ from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
 from penstock.formats.base.account import Account, LeftOut, unused_files
-from penstock.formats.base.column_names import COLUMN_NAMES
-from penstock.formats.base.ends import EpisodeEnds, MarkArray, Meaning, check_meanings, find_ends, meaning_of
+from penstock.formats.base.ends import (
+    COLUMN_NAMES,
+    EpisodeEnds,
+    MarkArray,
+    Meaning,
+    check_meanings,
+    find_ends,
+    meaning_of,
+)
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.infos import plain
-from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import DemoColumn, DemoSource, continues, follows, held, nameable
+from penstock.formats.demos.source import DemoColumn, DemoSource, Kind, continues, follows, held, nameable
 from penstock.kernels.rows import RowMap
 
 # What `names` may call arrays that mark ends.
@@ -205,7 +211,6 @@ class _PlainArchive:
         return out
 
     def account(self) -> Account:
-        """What became of the arrays."""
         used = {name: column for column, name in self._names.items() if name != column}
         entries = {
             entry.where: entry for entry in (*self._ends.left_out, *self._left_out, *outside_entries(self._archive))

@@ -1,17 +1,8 @@
 """robomimic's HDF5 files: a group of datasets for each demonstration, `data/demo_0`, `data/demo_1`, and so on.
 
-Datasets of equal names in all demonstrations become one column: a list of segments in the file, in natural order of the
-names of demonstrations. So a read is a gather, and no observation is copied at opening. A dataset is a column if every
-demonstration has it, with one row a step and one dtype and shape; the account of the source names others.
-
-`next_obs` repeats `obs` one step later. Where it does so in every demonstration, observations are one column of T + 1
-rows: `obs`, then the last row of `next_obs`. The comparison reads both once; its result (`follow`) goes along when the
-source is pickled, so workers do not compare again.
-
-A demonstration without steps has no observation after them, and no action: it is left out.
-
-An episode terminated if its last step is done, and was truncated otherwise; `dones` stays a column only if earlier
-steps are done too.
+Datasets of equal names in all demonstrations become one column. `next_obs` repeats `obs` one step later: where it does
+so in every demonstration, observations are one column of T + 1 rows. The comparison reads both once; its result
+(`follow`) goes along when the source is pickled, so workers do not compare again.
 
 Source: robomimic 0.3, `docs/datasets/overview.md` and `robomimic/utils/dataset.py`.
 """
@@ -102,11 +93,7 @@ def read_robomimic(
     model_files: bool = False,
     cache_bytes: int = DECODED,
 ) -> DemoSource:
-    """The demonstrations of one file; docs/formats/demos.md describes the options.
-
-    The result of comparing next observations, `follow`, goes along when the source is pickled, so that only the first
-    process compares.
-    """
+    """The demonstrations of one file; docs/formats/demos.md describes the options."""
     check_next(next_observations)
     file = File(path)
     demos = _RobomimicFile(file, _chosen(file, filter_key), Cache(cache_bytes), dict(follow or {}))
@@ -177,9 +164,7 @@ def _mask_findings(masks: Mapping[str, list[str]], demos: Collection[str]) -> It
 
 
 def _splits_beside(key: str, masks: Collection[str]) -> list[str]:
-    """The validation and test splits that go with a split for training, as `20_percent_valid` with
-    `20_percent_train`.
-    """
+    """The splits that go with a split for training, as `20_percent_valid` with `20_percent_train`."""
     prefix, split = key[: len(key) - len(key.rpartition("_")[2])], key.rpartition("_")[2]
     later = SPLITS[SPLITS.index(split) + 1 :] if split in SPLITS else ()
     return [prefix + other for other in later if prefix + other in masks]
@@ -289,7 +274,6 @@ class _RobomimicFile:
         return column(self._file, segments, "boundary", self._cache)
 
     def _step(self, name: str) -> DemoColumn:
-        """A column with a row a step."""
         first = self.demos[0].datasets[name]
         for demo in self.demos:
             dataset = demo.datasets.get(name)

@@ -1,14 +1,15 @@
-"""One source for demonstrations whose columns have rows of one width, in any storage."""
+"""`Kind`, one way to store demonstrations, and one source for those whose columns have rows of one width."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from typing_extensions import override
@@ -19,6 +20,7 @@ from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError
 from penstock.files.remote import file_state
 from penstock.formats.base.account import Account
+from penstock.formats.base.findings import Finding
 from penstock.formats.base.pieces import RowReader
 from penstock.formats.base.source import Source
 from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
@@ -45,23 +47,16 @@ class DemoColumn:
 
 
 def held(array: AnyArray, align: Align = "step") -> DemoColumn:
-    """A column of an array in memory."""
     return DemoColumn(Field(array.dtype, array.shape[1:], align), RowMap.of(array))
 
 
 def follows(after: DemoColumn, before: DemoColumn, n: int) -> BoolArray:
-    """`[n - 1]` whether row `t` of `after` is row `t + 1` of `before`, to the bit.
-
-    Cost: one pass over both. Memory: 64 MB, or two rows.
-    """
+    """`[n - 1]` whether row `t` of `after` is row `t + 1` of `before`, to the bit."""
     return np.concatenate([np.ones(0, np.bool_), *_compared(after, before, n)])
 
 
 def continues(after: DemoColumn, before: DemoColumn, offsets: IntArray) -> bool:
-    """Whether, within every episode, row `t` of `after` is row `t + 1` of `before`. No episode is empty.
-
-    Cost: one pass over both, up to the first block of rows that says no. Memory: 64 MB, or two rows.
-    """
+    """Whether, within every episode, row `t` of `after` is row `t + 1` of `before`. No episode is empty."""
     n = int(offsets[-1])
     free = np.zeros(max(n - 1, 0), np.bool_)
     free[offsets[1:-1] - 1] = True  # from one episode to the next nothing follows
@@ -88,12 +83,7 @@ def _read(column: DemoColumn, start: int, stop: int) -> ByteArray:
 
 
 class DemoSource(StateSource[SourceState]):
-    """Demonstrations in one file: columns by path, cut into episodes by `offsets`.
-
-    `state` is what tells this reading of the file from another, `entries` gives the metadata of an episode (None: there
-    is none), `reopen` opens the same again in another process, `account` names what is no column (None: nothing). Cost
-    of a read: one gather a column.
-    """
+    """Demonstrations in one file: columns by path, cut into episodes by `offsets`; `state` tells readings apart."""
 
     def __init__(
         self,
@@ -137,3 +127,25 @@ def nameable(name: str, others: Iterable[str] = ()) -> bool:
     parts = name.split("/")
     plain = all(_PART.fullmatch(part) and part not in (".", "..") for part in parts)
     return plain and not any(other != name and under(name, other) for other in others)
+
+
+class Kind(ABC):
+    """How the demonstrations of one maker are recognised and opened. Stateless."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    several: ClassVar[bool] = False  # whether `open` also takes several files, which are one dataset
+    options: ClassVar[tuple[str, ...]] = ("max_bytes",)  # that `open` takes
+
+    @abstractmethod
+    def recognises(self, path: Path) -> bool:
+        """Whether the content at `path` (a file or a folder of files) is of this kind. Cheap, and never raises."""
+
+    @abstractmethod
+    def open(self, path: Path, **options: Any) -> Source:
+        """Open for reading."""
+
+    def check(self, path: Path, *, deep: bool, **options: Any) -> Iterator[Finding]:
+        """Look for damage: opening reads what a check could look at, unless a kind knows more."""
+        self.open(path, **options).close()
+        yield from ()

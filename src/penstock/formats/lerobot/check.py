@@ -24,8 +24,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.spec import Field
 from penstock.core.text import counted
 from penstock.errors import FormatError, require
-from penstock.formats.base.findings import Finding
-from penstock.formats.base.repairs import Repair
+from penstock.formats.base.findings import Finding, Repair
 from penstock.formats.lerobot.creation import json_bytes, tables_with
 from penstock.formats.lerobot.damage import own_frames
 from penstock.formats.lerobot.info import CAMERAS, FOLDER, INFO, STATS, path_of, read_json
@@ -38,7 +37,6 @@ _NAMED = 20  # episodes of one kind that are named
 
 
 def findings(path: Path, options: Mapping[str, Any], *, deep: bool) -> Iterator[Finding]:
-    """Yield what is wrong with a dataset."""
     for file in _files_without_footer(path):
         message = "expected a footer at the end of the file, got none"
         yield Finding("missing-footer", str(file.relative_to(path)), message)
@@ -81,7 +79,6 @@ def _stated_totals(state: LeRobotState, left_out: Collection[int] = ()) -> dict[
 
 
 def _tasks(source: LeRobotSource) -> Iterator[Finding]:
-    """Yield a finding for tasks of the dataset that no episode has."""
     state = source.state
     used = {task for entry in state.episodes for task in entry.tasks}
     unused = [text for text in state.tasks.values() if text not in used]
@@ -173,12 +170,10 @@ def _files_without_footer(root: Path) -> list[Path]:
 
 
 def _data_files(root: Path) -> list[Path]:
-    """Return the Parquet files with rows."""
     return sorted((root / "data").glob("*/*.parquet"))
 
 
 def repairs(path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:
-    """Yield the changes that mend findings."""
     names = {finding.name for finding in findings}
     if "missing-footer" in names:
         yield from _footers(path)

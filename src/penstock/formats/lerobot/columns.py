@@ -6,13 +6,15 @@ dataset. Images stay encoded there; each wanted image is decoded once for a sele
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.arrow import ParquetFile, array_of, arrow, values_of
 from penstock.containers.arrow.values import TableColumn
@@ -31,7 +33,9 @@ from penstock.formats.lerobot.language import MESSAGE_FIELDS, messages_of
 TOGETHER = 8
 """Row groups in a row from which on they are read in one go."""
 
-_BYTES = Field(np.dtype(np.uint8), kind="ragged")
+BYTES = Field(np.dtype(np.uint8), kind="ragged")
+TEXT = Field(np.dtype(np.uint8), kind="text")
+INDEX = Field(np.dtype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +64,7 @@ class DataFiles:
     def together(
         self, blocks: IntArray, name: str, dtype: np.dtype[Any], decode: Callable[[Any], Array]
     ) -> dict[int, Array]:
-        """Read blocks of a column in one go: runs of at least `TOGETHER` that are not in the cache, which gets them.
-
-        A file may have a row group for each episode. To read one takes half a millisecond, however small it is.
-        """
+        """Read runs of `TOGETHER` blocks in one go: each takes half a millisecond, however small it is."""
         if len(blocks) < TOGETHER:
             return {}
         blocks = blocks[[self.cache.peek((block, name, dtype)) is None for block in blocks.tolist()]]
@@ -91,7 +92,6 @@ class DataFiles:
         return self.cache.get(key, copied)
 
     def remote_ranges(self, name: str, selection: Selection) -> list[Wanted]:
-        """Return the bytes behind a URL that reading a column fetches."""
         return [
             wanted
             for block in self.rows.blocks(selection)
@@ -99,7 +99,6 @@ class DataFiles:
         ]
 
     def file_of(self, block: int) -> ParquetFile:
-        """Return the file of a block."""
         return self.files[int(self.file[block])]
 
     def lengths(self, load: Callable[[int], Array]) -> IntArray:
@@ -113,34 +112,78 @@ class DataFiles:
         return np.concatenate(lengths)
 
     def column(self, field: Field, name: str) -> StoredColumn:
-        """Return the reader of a column of numbers or text."""
         return StoredColumn(self, name, field)
 
 
+class CountedRagged(ABC):
+    """A ragged column for `SourceState`, whose offsets are counted at first use."""
+
+    @abstractmethod
+    def read_ragged(self, selection: Selection) -> Ragged: ...
+
+    @abstractmethod
+    def lengths(self) -> IntArray: ...
+
+    @property
+    def value_offsets(self) -> IntArray:
+        return self._offsets
+
+    @cached_property
+    def _offsets(self) -> IntArray:
+        return offsets_of(self.lengths())
+
+    def read_values(self, selection: Selection, out: AnyArray) -> None:
+        offsets = self.value_offsets
+        spans = zip(selection.start.tolist(), selection.length.tolist(), selection.destination.tolist(), strict=True)
+        for start, length, destination in spans:
+            if not length:
+                continue
+            first, last = np.searchsorted(offsets, [start, start + length - 1], side="right").tolist()
+            rows = self.read_ragged(span(last - first + 1, first - 1))
+            skipped = start - int(offsets[first - 1])
+            out[destination : destination + length] = rows.values[skipped : skipped + length]
+
+
 @dataclass(frozen=True, eq=False)
-class StoredColumn:
-    """Numbers or text of the data files."""
+class BlockColumn(CountedRagged):
+    """A column of the data files, whose rows are decoded by blocks."""
 
     data: DataFiles
     name: str
     field: Field
 
+    @abstractmethod
     def load(self, block: int) -> Array:
         """Return the rows of a block."""
+
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        return self.data.remote_ranges(self.name, selection)
+
+    @override
+    def lengths(self) -> IntArray:
+        return self.data.lengths(self.load)
+
+    @override
+    def read_ragged(self, selection: Selection) -> Ragged:
+        return self.data.rows.read_ragged(self.load, self.field, selection)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredColumn(BlockColumn):
+    """Numbers or text of the data files."""
+
+    def load(self, block: int) -> Array:
         return self.data.block(block, self.name, self.field.dtype, self._decoded)
 
     def _decoded(self, array: Any) -> Array:
-        """Return the rows of an Arrow array."""
         if self.name in MESSAGE_FIELDS and self.field.kind == "text" and not arrow().types.is_string(array.type):
             return messages_of(array, self.name)
         return rows_of(array, self.field)
 
     def read(self, selection: Selection, out: AnyArray) -> None:
-        """Gather rows."""
         self.data.rows.read_array(self._loader(selection), selection, out)
 
     def read_ragged(self, selection: Selection) -> Ragged:
-        """Gather rows."""
         return self.data.rows.read_ragged(self._loader(selection), self.field, selection)
 
     def _loader(self, selection: Selection) -> Callable[[int], Array]:
@@ -149,32 +192,18 @@ class StoredColumn:
         parts = self.data.together(blocks, self.name, self.field.dtype, self._decoded)
         return lambda block: parts[block] if block in parts else self.load(block)
 
-    def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes behind a URL that reading rows fetches."""
-        return self.data.remote_ranges(self.name, selection)
-
-    def lengths(self) -> IntArray:
-        """Return the length of each row."""
-        return self.data.lengths(self.load)
-
     def rows(self, count: int) -> AnyArray:
-        """Return all rows of an array column."""
         out = np.empty((count, *self.field.shape), self.field.dtype)
         self.read(span(count), out)
         return out
 
 
 @dataclass(frozen=True, eq=False)
-class ImageColumn:
-    """Images of the data files."""
-
-    data: DataFiles
-    name: str
-    shape: tuple[int, ...]
+class ImageColumn(BlockColumn):
+    """Images of the data files, encoded as rows of bytes."""
 
     def load(self, block: int) -> Ragged:
-        """Return the encoded images of a block."""
-        encoded = self.data.block(block, self.name, _BYTES.dtype, encoded_images)
+        encoded = self.data.block(block, self.name, BYTES.dtype, encoded_images)
         if not isinstance(encoded, Ragged):
             raise FormatError(f"expected encoded images, got {encoded.dtype}")
         return encoded
@@ -193,24 +222,11 @@ class ImageColumn:
             copies[first] = False
             out[places[copies]] = out[places[first][number[copies]]]
 
-    def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes behind a URL that reading rows fetches."""
-        return self.data.remote_ranges(self.name, selection)
-
-    def lengths(self) -> IntArray:
-        """Return the bytes of each image."""
-        return self.data.lengths(self.load)
-
-    def read_ragged(self, selection: Selection) -> Ragged:
-        """Gather encoded images."""
-        return self.data.rows.read_ragged(self.load, _BYTES, selection)
-
 
 @dataclass(frozen=True, eq=False)
-class TaskColumn:
-    """Text of the task of each step."""
+class TaskColumn(BlockColumn):
+    """Text of the task of each step, whose number is in the column `name`."""
 
-    index: StoredColumn
     tasks: Mapping[int, str]
 
     @cached_property
@@ -220,8 +236,7 @@ class TaskColumn:
         return np.array(known, np.int64), Ragged.from_strings(self.tasks[number] for number in known)
 
     def load(self, block: int) -> Ragged:
-        """Return the texts of a block."""
-        numbers = np.asarray(self.index.load(block), np.int64)
+        numbers = np.asarray(self.data.column(INDEX, self.name).load(block), np.int64)
         known, texts = self._texts
         places = np.searchsorted(known, numbers)
         matches = np.append(known, -1)[np.minimum(places, len(known))] == numbers
@@ -229,73 +244,9 @@ class TaskColumn:
             raise FormatError(
                 f"expected the number of a task among {known[:8].tolist()}, got {numbers[~matches][:8].tolist()}; add "
                 "its text to the tasks in meta",
-                path=self.index.data.file_of(block).path,
+                path=self.data.file_of(block).path,
             )
         return texts.take(places)
-
-    def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes behind a URL that reading rows fetches."""
-        return self.index.remote_ranges(selection)
-
-    def lengths(self) -> IntArray:
-        """Return the bytes of each text."""
-        return self.index.data.lengths(self.load)
-
-    def read_ragged(self, selection: Selection) -> Ragged:
-        """Gather texts."""
-        return self.index.data.rows.read_ragged(self.load, Field(np.dtype(np.uint8), kind="text"), selection)
-
-
-class RaggedSource(Protocol):
-    """A column that reads ragged rows."""
-
-    def read_ragged(self, selection: Selection) -> Ragged:
-        """Gather rows."""
-        ...
-
-    def lengths(self) -> IntArray:
-        """Return the length of each row, `[rows]`."""
-        ...
-
-    def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes behind a URL that reading rows fetches."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class CountedRagged:
-    """A ragged column for `SourceState`: offsets are counted at first use."""
-
-    column: RaggedSource
-
-    @property
-    def value_offsets(self) -> IntArray:
-        """Offsets of the rows. Cost: one pass over the column at first use."""
-        return self._offsets
-
-    @cached_property
-    def _offsets(self) -> IntArray:
-        return offsets_of(self.column.lengths())
-
-    def read_ragged(self, selection: Selection) -> Ragged:
-        """Gather rows."""
-        return self.column.read_ragged(selection)
-
-    def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes behind a URL that reading rows fetches."""
-        return self.column.remote_ranges(selection)
-
-    def read_values(self, selection: Selection, out: AnyArray) -> None:
-        """Gather values."""
-        offsets = self.value_offsets
-        spans = zip(selection.start.tolist(), selection.length.tolist(), selection.destination.tolist(), strict=True)
-        for start, length, destination in spans:
-            if not length:
-                continue
-            first, last = np.searchsorted(offsets, [start, start + length - 1], side="right").tolist()
-            rows = self.read_ragged(span(last - first + 1, first - 1))
-            skipped = start - int(offsets[first - 1])
-            out[destination : destination + length] = rows.values[skipped : skipped + length]
 
 
 def rows_of(array: Any, field: Field) -> Array:
@@ -328,12 +279,12 @@ def encoded_images(array: Any) -> Ragged:
     if types.is_struct(array.type):
         if array.type.get_field_index("bytes") < 0:
             raise FormatError(f"expected images with bytes, got {array.type}")
-        array = array_of(array, TableColumn(("", "bytes"), _BYTES))
+        array = array_of(array, TableColumn(("", "bytes"), BYTES))
     if not (types.is_binary(array.type) or types.is_large_binary(array.type)):
         raise FormatError(f"expected the bytes of images, got {array.type}")
     if array.null_count:
         raise FormatError(f"expected the bytes of every image, got {array.null_count} rows without; embed the images")
-    values = values_of(array, _BYTES)
+    values = values_of(array, BYTES)
     if not isinstance(values, Ragged):
         raise FormatError(f"expected the bytes of images, got {values.dtype}")
     return values

@@ -203,7 +203,6 @@ class WriteOptions:
 
 
 def create_empty(path: Path, spec: Spec, metadata: Mapping[str, Any], options: WriteOptions) -> None:
-    """Create an empty dataset for columns."""
     stored = stored_features(spec, options.cameras, _depths(spec, metadata, options))
     fps = metadata.get("fps") if options.fps is None else options.fps
     if not isinstance(fps, (int, float)) or not fps > 0:
@@ -271,10 +270,7 @@ def features_spec(features: Mapping[str, Feature]) -> Spec:
 
 
 def _depths(spec: Spec, metadata: Mapping[str, Any], options: WriteOptions) -> dict[str, tuple[Depth, bool]]:
-    """Return the unit and codes of each depth map, and whether it is stored in video.
-
-    Columns that metadata describe and that have other values now are numbers.
-    """
+    """Return the unit and codes of each depth map, and whether it is stored in video."""
     entries = metadata.get(DEPTH) if options.depth is None else options.depth
     if options.depth is not None and options.cameras == "array":
         raise ArgumentError("expected depth with cameras 'image' or 'video', got cameras='array'")
@@ -386,7 +382,6 @@ def tables_with(file: Any, columns: Mapping[str, AnyArray]) -> Iterator[Any]:
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return a value as JSON text."""
     try:
         return json.dumps(value, ensure_ascii=False, indent=4, default=_number).encode()
     except (TypeError, ValueError, RecursionError) as error:

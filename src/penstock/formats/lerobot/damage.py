@@ -15,7 +15,7 @@ from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.lerobot.episodes import EpisodeEntry, VideoPlace, episode_files
 from penstock.formats.lerobot.info import FOLDER, INFO, STATS, Info
-from penstock.formats.lerobot.pending import journal_files
+from penstock.formats.lerobot.joining import journal_files
 from penstock.formats.lerobot.video import bounds
 
 META = ("tasks.jsonl", "tasks.parquet", "subtasks.parquet", "episodes.jsonl", "episodes_stats.jsonl")
@@ -80,7 +80,6 @@ def with_frames(
 
 
 def own_frames(times: AnyArray, place: VideoPlace, tolerance: float, fps: float) -> AnyArray:
-    """Return the times of the frames of an episode."""
     first, last = np.searchsorted(times, bounds(place, tolerance, fps)).tolist()
     return times[first:last]
 

@@ -72,7 +72,6 @@ class Depth:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the column."""
         return np.dtype(np.float32 if self.unit == "m" else np.uint16)
 
     @cached_property
@@ -104,7 +103,6 @@ class Depth:
         return np.clip(np.rint(share * np.float32(CODES - 1)), 0, CODES - 1).astype(np.uint16)
 
     def _place(self, metres: float, scale: float = 1.0) -> float:
-        """Return where a depth is on the scale of the codes."""
         if not self.use_log:
             return metres * scale
         if scale == 1.0:

@@ -99,7 +99,6 @@ def _video(info: Info, name: str, index: int, row: Mapping[str, Any]) -> VideoPl
 
 
 def number(value: Any) -> int:
-    """Return an index or a count."""
     if isinstance(value, bool) or int(value) != value or not 0 <= value < LARGEST:
         raise ValueError(f"expected a whole number of at least 0, got {value!r}")
     return int(value)

@@ -13,13 +13,13 @@ from typing_extensions import override
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, PenstockError
 from penstock.files import locked
+from penstock.formats.base.findings import Repair
 from penstock.formats.base.format import Finding, Format, HubDataset
-from penstock.formats.base.repairs import Repair
 from penstock.formats.base.writer import Target
 from penstock.formats.lerobot.check import findings, repairs
 from penstock.formats.lerobot.creation import ENCODER, WriteOptions
 from penstock.formats.lerobot.info import LOCK, has_info
-from penstock.formats.lerobot.parts import join_datasets
+from penstock.formats.lerobot.joining import join_datasets
 from penstock.formats.lerobot.source import LeRobotSource
 from penstock.formats.lerobot.writer import LeRobotWriter, create
 from penstock.locations.hub import DATASETS, is_repository, lerobot_home
@@ -66,7 +66,6 @@ class LeRobotFormat(Format):
         return HubDataset(f"{DATASETS}{name}", folder, "HF_LEROBOT_HOME", command)
 
     def open(self, path: Path, **options: Any) -> LeRobotSource:
-        """Open for reading."""
         return LeRobotSource(path, **options)
 
     @override

@@ -1,16 +1,8 @@
 """`meta/info.json`: version, frame rate, features, splits, and the names of files. Everything is checked when read.
 
-LeRobot joins the words of a name with dots, penstock has paths with the field's names:
-
-| LeRobot | penstock |
-|---|---|
-| `observation`, `observation.images.top` | `observations`, `observations/images/top` |
-| `action`, `action.arm` | `actions`, `actions/arm` |
-| `next.reward`, `next.done`, `next.truncated` | `rewards`, `terminations`, `truncations` |
-| any other, such as `gripper.width` | the words as a path, `gripper/width` |
-
-A name whose path would be below the path of another column keeps its dots: next to `action`, the column `action.arm`
-is `actions.arm`.
+LeRobot joins the words of a name with dots, penstock has paths with the field's names (docs/formats/lerobot.md). A name
+whose path would be below the path of another column keeps its dots: next to `action`, the column `action.arm` is
+`actions.arm`.
 """
 
 from __future__ import annotations
@@ -46,7 +38,6 @@ _FIRST_BACK = {path: name for name, path in FIRST.items()}
 
 
 def path_of(name: str) -> str:
-    """Return the path of a feature."""
     if name in EXACT:
         return EXACT[name]
     head, *rest = name.split(".")
@@ -54,7 +45,6 @@ def path_of(name: str) -> str:
 
 
 def name_of(path: str) -> str:
-    """Return the name of a feature for a path."""
     if path in _EXACT_BACK:
         return _EXACT_BACK[path]
     head, *rest = path.split("/")
@@ -166,11 +156,9 @@ class Info:
         return observations, actions
 
     def data_file(self, **values: int) -> Path:
-        """Return the path of a data file."""
         return self._file("data_path", values)
 
     def video_file(self, key: str, **values: int) -> Path:
-        """Return the path of a video file."""
         return self._file("video_path", {"video_key": key, **values})
 
     def _file(self, entry: str, values: Mapping[str, int | str]) -> Path:
@@ -217,7 +205,6 @@ class Info:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file."""
     with open_file(path) as file:
         raw = file.read(LIMIT + 1)
     if len(raw) > LIMIT:
@@ -277,7 +264,6 @@ def _as_written(features: dict[str, Feature], entries: Mapping[str, Any], path: 
 
 
 def _feature(name: str, path: str, described: Any) -> Feature:
-    """Return a feature."""
     if not is_dict(described):
         raise ValueError(f"expected an object, got {described!r}")
     dtype, shape = described.get("dtype"), described.get("shape")

@@ -45,7 +45,6 @@ def _texts(rows: Iterable[Any], name: str) -> Iterable[str]:
 
 
 def _message(stored: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a message with all fields."""
     message = {**dict.fromkeys(MESSAGE_FIELDS[name]), **stored}
     if message.get("timestamp") is not None:
         message["timestamp"] = float(np.float32(message["timestamp"]))  # as LeRobot has it, whatever the file has
@@ -55,7 +54,6 @@ def _message(stored: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def messages_type(name: str) -> Any:
-    """Return the type of a column in files."""
     pa = arrow()
     kinds = {"timestamp": pa.float32(), "tool_calls": pa.list_(pa.string())}
     return pa.list_(pa.struct([(field, kinds.get(field, pa.string())) for field in MESSAGE_FIELDS[name]]))

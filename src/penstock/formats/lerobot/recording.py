@@ -1,12 +1,8 @@
 """Recording into a LeRobot dataset: `LeRobotTarget` is the target of a `Recorder` or `Collector`.
 
-A recorder has T + 1 observations for T actions, LeRobot has T. The observation after the last action is left out, and
-so are infos of that moment.
-
-While an episode is recorded, each camera has a `VideoWriter`, whose thread encodes frames as they come in. They go to
-files in a hidden folder next to the dataset. When the episode is saved, its files are whole and move into the dataset;
-an episode that is dropped takes its files along. So saving an episode waits for the last frames only, and a recording
-that is killed loses the open episode and nothing else.
+LeRobot has no observation after the last action, so that one and its infos are left out. While an episode is recorded,
+each camera has a `VideoWriter`, whose files are in a hidden folder until the episode is saved. An episode that is
+dropped takes its files along, and a recording that is killed loses the open episode and nothing else.
 """
 
 from __future__ import annotations

@@ -33,7 +33,9 @@ from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.pieces import BlockRows
 from penstock.formats.base.state import ArrayReader, RaggedReader, SourceState, StateSource
 from penstock.formats.lerobot.columns import (
-    CountedRagged,
+    BYTES,
+    INDEX,
+    TEXT,
     DataFiles,
     ImageColumn,
     StoredColumn,
@@ -56,14 +58,13 @@ from penstock.formats.lerobot.info import (
     read_info,
     read_json,
 )
-from penstock.formats.lerobot.pending import read_pending
+from penstock.formats.lerobot.joining import read_pending
 from penstock.formats.lerobot.video import FrameOptions, VideoColumn
 
 Decode = Literal["rgb8", "bytes"]
 
 FEW_VIDEOS = 256  # of episodes, whose files are looked into when a dataset is opened
 FOOTER_BYTES = 64 << 20  # footers of Parquet files that stay in memory
-_INDEX = Field(np.dtype(np.int64))
 _SECONDS = Field(np.dtype(np.float64))
 _MADE_BY_PANDAS = "__index_level_"  # start of the names of columns that number rows
 
@@ -258,7 +259,7 @@ def _runs(file: ParquetFile) -> dict[int, tuple[int, int]]:
     """Return first row and length of each episode in a file. An episode of several runs has the length -1."""
     runs: dict[int, tuple[int, int]] = {}
     with parsing(file.path, "episode_index"):
-        index = np.asarray(rows_of(file.columns(range(len(file.rows)), "episode_index"), _INDEX))
+        index = np.asarray(rows_of(file.columns(range(len(file.rows)), "episode_index"), INDEX))
     edges = np.flatnonzero(np.diff(index, prepend=index[:1] - 1, append=index[-1:] - 1))
     for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         number = int(index[start])
@@ -267,11 +268,7 @@ def _runs(file: ParquetFile) -> dict[int, tuple[int, int]]:
 
 
 def with_image_types(info: Info, data: DataFiles) -> Info:
-    """Return the features with the dtype and channels that pictures of one channel and depth maps have in the files.
-
-    `meta/info.json` says neither. Cost: the first page of each such column. A first image that cannot be read is an
-    error when its row is read.
-    """
+    """Return the features with the dtype and channels that pictures of one channel and depth maps have in the files."""
     features = dict(info.features)
     files = [file for file in data.files if sum(file.rows)]
     for name, feature in info.features.items():
@@ -334,7 +331,7 @@ def _state(
     for name in names:
         feature = info.features.get(name, Feature(TASK, TASK, "string", ()))
         encoded = feature.dtype in CAMERAS and decode == "bytes"
-        fields[feature.path] = Field(np.dtype(np.uint8), kind="ragged") if encoded else feature.field
+        fields[feature.path] = BYTES if encoded else feature.field
         if feature.dtype == "video" and not encoded:
             fields[feature.path] = replace(feature.field, shape=frames.shape(feature.shape))
         if feature.dtype == "video" and kept:
@@ -343,7 +340,7 @@ def _state(
         else:
             column = _column(feature, data, tasks, known=name in info.features)
         if isinstance(column, TaskColumn) or fields[feature.path].ragged:
-            ragged[feature.path] = CountedRagged(column)
+            ragged[feature.path] = column
         else:
             arrays[feature.path] = column
     spec = Spec(fields, *spaces)
@@ -368,9 +365,9 @@ def _column(
     feature: Feature, data: DataFiles, tasks: Mapping[int, str], *, known: bool
 ) -> StoredColumn | ImageColumn | TaskColumn:
     if not known:
-        return TaskColumn(data.column(_INDEX, "task_index"), tasks)
+        return TaskColumn(data, "task_index", TEXT, tasks)
     if feature.dtype in CAMERAS:  # also video of no episodes, which has no files
-        return ImageColumn(data, feature.name, feature.shape)
+        return ImageColumn(data, feature.name, BYTES)
     return data.column(feature.field, feature.name)
 
 

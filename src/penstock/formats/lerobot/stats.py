@@ -1,13 +1,9 @@
 """Statistics of episodes as LeRobot stores them: moments, extremes, and quantiles from a histogram.
 
-LeRobot computes equal figures of an episode, in the dtype of the values: the standard deviation is
-`sqrt(mean(x^2) - mean(x)^2)`, and a quantile is interpolated in a histogram of `BINS` bins between the extremes, so it
-is exact to about a 5,000th of the range. Figures of the whole dataset are merged from figures of episodes: means,
-variances and quantiles are weighted by the number of frames. A merged quantile is a mean of quantiles and no quantile.
-`penstock.statistics` computes exact ones.
-
+The standard deviation is `sqrt(mean(x^2) - mean(x)^2)`, and a quantile is interpolated in a histogram of `BINS` bins,
+as in LeRobot. Figures of the dataset are merged from figures of episodes, so a merged quantile is a mean of quantiles.
 Bytes, integers and booleans are summed as float64. LeRobot 0.6 sums bytes as float32, which rounds means of pictures to
-about three digits; 0.4 squared bytes as bytes, which overflow, so that deviations were too small or 0.
+about three digits; 0.4 squared bytes as bytes, which overflow.
 """
 
 from __future__ import annotations
@@ -31,7 +27,6 @@ Figures = dict[str, AnyArray]
 
 
 def column_figures(values: AnyArray) -> Figures:
-    """Return the figures of a column in an episode."""
     rows = values.reshape(-1, 1 if values.ndim == 1 else values.shape[-1])
     return {**_figures(rows), "count": np.array([len(values)])}
 
@@ -60,10 +55,7 @@ def merged(one: Mapping[str, AnyArray], other: Mapping[str, AnyArray]) -> Figure
 
 
 def add_figures(whole: dict[str, Figures], figures: Mapping[str, Mapping[str, Any]]) -> None:
-    """Merge figures of an episode, by feature, into figures of earlier episodes.
-
-    Figures are merged as they are stored, so figures in memory and figures in a file give the same result.
-    """
+    """Merge figures of an episode, by feature, into figures of earlier episodes."""
     for name, new in plain_figures(figures).items():
         arrays = {figure: np.asarray(value) for figure, value in new.items()}
         whole[name] = merged(whole[name], arrays) if name in whole else arrays

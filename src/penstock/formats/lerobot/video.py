@@ -1,11 +1,8 @@
 """Camera columns in video files: each row is the frame at the row's timestamp.
 
-A file has one episode (version 2) or several (version 3), whose frames begin at `start` seconds and end before `end`.
 The frame of a row is the nearest one of the episode's own frames to `start + timestamp`, and an error if it is further
-away than the tolerance and the rounding of timestamps. LeRobot looks for the nearest frame in the whole file: a row
+away than the tolerance and the rounding of timestamps. LeRobot looks for the nearest frame in the whole file, so a row
 behind the end of its episode gets a picture of the next one there.
-
-When an episode is written, each camera has its own encoder and thread.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from penstock.core.selection import Selection
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted, filled
 from penstock.formats.base.pieces import expand, spread
-from penstock.formats.lerobot.columns import StoredColumn, span
+from penstock.formats.lerobot.columns import CountedRagged, StoredColumn, span
 from penstock.formats.lerobot.depth import Depth
 from penstock.formats.lerobot.episodes import VideoPlace
 from penstock.formats.lerobot.info import Feature
@@ -49,12 +46,11 @@ class FrameOptions:
     cache_bytes: int = 0
 
     def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of a frame that is stored with another one."""
         return stored if self.size is None else (*self.size, stored[-1])
 
 
 @dataclass(frozen=True, eq=False)
-class VideoColumn:
+class VideoColumn(CountedRagged):
     """Frames of one camera."""
 
     files: VideoFiles
@@ -77,7 +73,6 @@ class VideoColumn:
         options: FrameOptions,
         fps: float,
     ) -> VideoColumn:
-        """Make the column of a camera."""
         numbers: dict[Path, int] = {}
         file = np.array([numbers.setdefault(place.file, len(numbers)) for place in places], np.int64)
         files = VideoFiles(
@@ -133,7 +128,6 @@ class VideoColumn:
         return spread(self.files.packets(*self.locate(expand(selection.start, selection.length))), selection)
 
     def lengths(self) -> IntArray:
-        """Return the bytes of each packet, `[rows]`. Cost: reads all packets."""
         rows = int(self.offsets[-1])
         parts = [
             self.read_ragged(span(min(first + _PART, rows) - first, first)).lengths for first in range(0, rows, _PART)
@@ -142,10 +136,7 @@ class VideoColumn:
 
 
 def bounds(place: VideoPlace, tolerance: float, fps: float) -> tuple[float, float]:
-    """Return the seconds in its file from which on the frames of an episode are, and before which.
-
-    Both are a little earlier than stored, because times are rounded: by the tolerance, and at most by half a frame.
-    """
+    """The seconds in its file between which an episode's frames are, a little earlier, because times are rounded."""
     end = math.inf if place.end is None else place.end
     first, last = (time - min(tolerance + abs(time) * ROUNDING, 0.5 / fps) for time in (place.start, end))
     return first, last

@@ -1,15 +1,10 @@
 """Writing LeRobot datasets of version 3.0.
 
-1. `write` saves an episode in the folder `.penstock`: frames of cameras as video files, then one Parquet file, which
-   appears when it is complete. From then on the episode lasts, whatever happens to the process.
-2. When the pending episodes reach the size of a data file, and in `close`, they are joined: first into video files of
-   each camera and data files with a row group for each episode, then into a new file of metadata of episodes. This file
-   is the one step that makes them episodes of the joined files. Totals, statistics and the removal of the pending files
-   follow.
-
-A kill before that step leaves joined files that no metadata name: the next writer removes them, by the list that was
-written before them (`pending`). A kill after it leaves pending files and old totals: the next writer finishes them.
-Readers ignore pending files of episodes in the metadata.
+`write` saves an episode in the folder `.penstock`: frames as video files, then one Parquet file, which appears when it
+is complete. When the pending episodes reach the size of a data file, and in `close`, they are joined into video files
+and data files, then into a new file of metadata of episodes: the one step that makes them episodes of the joined files.
+A kill before that step leaves joined files that no metadata name, which the next writer removes by its list
+(`joining`). A kill after it leaves pending files and old totals, which the next writer finishes.
 """
 
 from __future__ import annotations
@@ -70,7 +65,7 @@ from penstock.formats.lerobot.info import (
     read_info,
     read_json,
 )
-from penstock.formats.lerobot.pending import (
+from penstock.formats.lerobot.joining import (
     JOURNAL,
     MIB,
     FileNumber,
@@ -141,7 +136,6 @@ class LeRobotWriter(LockedWriter):
             self._write_totals()
 
     def __len__(self) -> int:
-        """Number of episodes."""
         return len(self._entries) + len(self._pending)
 
     @override
@@ -150,7 +144,6 @@ class LeRobotWriter(LockedWriter):
 
     @override
     def write(self, episode: Episode, *, videos: Mapping[str, Path] | None = None) -> int:
-        """Save one episode."""
         self._check_open()
         check_columns(episode, self.spec)
         if not len(episode):
@@ -165,7 +158,6 @@ class LeRobotWriter(LockedWriter):
         return self._first[0] + len(self) - 1
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the dataset's metadata, atomically."""
         if wrong := sorted(STRUCTURE & metadata.keys()):
             raise DataError(f"expected entries that may change, got {wrong}, which describe the stored data")
         own = self._info.internal
@@ -235,7 +227,6 @@ class LeRobotWriter(LockedWriter):
         return {path for path, stored in self._stored.items() if stored.feature.dtype == "video"}
 
     def _save(self, episode: Episode, encoded: Mapping[str, Path]) -> PendingEpisode:
-        """Write the pending file of an episode."""
         index = self._entries[-1].index + 1 if self._entries else self._first[0]
         index = self._pending[-1].entry.index + 1 if self._pending else index
         first = self._steps() + self._pending_steps
@@ -279,7 +270,6 @@ class LeRobotWriter(LockedWriter):
         return read_pending_episode(self._info, entry.file)
 
     def _save_videos(self, index: int, episode: Episode, encoded: Mapping[str, Path]) -> None:
-        """Make the video of each camera of a pending episode."""
         frames: dict[Path, tuple[Depth | None, AnyArray]] = {}
         for column in self._cameras():
             feature = self._stored[column].feature
@@ -388,7 +378,6 @@ def _as_in(schema: Any, table: Any) -> Any:
 
 
 def _stored(info: Info, spec: Spec) -> dict[str, StoredFeature]:
-    """Return how the columns of the spec are stored."""
     stored = {
         path: StoredFeature(feature, spec[path])
         for feature in info.features.values()

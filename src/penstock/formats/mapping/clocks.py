@@ -1,15 +1,12 @@
 """Clocks: how rows that each have a time become rows of steps.
 
-Times are whole nanoseconds here, so that sums and tolerances are exact. A step takes a row of each column by a rule:
-`last` is the row at or before the step, which is all that was known then; `next` is the row at or after it; `nearest`
-is the nearer of the two, and the one before where both are as near; `linear` is the line between the two. `since` is
-all rows after the step before, up to the step, as a row that varies in length; of the first step, those `within`.
+Times are whole nanoseconds here, so that sums and tolerances are exact. docs/howto/own_data.md describes the rules.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -19,8 +16,15 @@ from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.narrowing import is_mapping
 from penstock.core.ragged import Array, Ragged, offsets_of, ranges
 from penstock.core.spec import Field
-from penstock.errors import ArgumentError, FormatError
-from penstock.formats.mapping.entries import check_names
+from penstock.errors import ArgumentError, FormatError, suggestion
+
+
+def check_names(entries: Mapping[str, Any], known: Collection[str], owner: str) -> None:
+    """Raise `ArgumentError` for an entry of a table that has no such."""
+    for name in entries:
+        if name not in known:
+            raise ArgumentError(f"{owner} has no entry {name!r}{suggestion(name, known)}; it has {list(known)}")
+
 
 JoinRule = Literal["last", "nearest", "next", "linear", "since"]
 Outside = Literal["drop", "mask", "error"]
@@ -32,10 +36,7 @@ LONGEST = 1e9  # seconds that are counted in nanoseconds
 
 @dataclass(frozen=True)
 class TimesRule:
-    """Where the time of each row is: an array, the files that have it (None: the files of the rows), and its unit.
-
-    A file of several clocks, such as a bag, may take the name of a clock instead of the path of an array.
-    """
+    """Where the time of each row is: an array, the files that have it (None: the files of the rows), and its unit."""
 
     array: str
     files: str | None = None
@@ -101,14 +102,7 @@ class TimesRule:
 
 @dataclass(frozen=True)
 class Clock:
-    """How columns with different times become rows of steps.
-
-    `reference`: the column whose rows are the steps, or a number of steps a second over the time that all columns have.
-    `rule`: which row a step takes, if a column does not say. `within`: how many seconds the row may be away. `outside`:
-    what becomes of a step without a row: it is left out (`drop`), it has zeros, and the column `valid/<name>` says so
-    (`mask`), or it is an error. `times`: the times of columns that do not say. `gap`: seconds without a step that end
-    an episode. `starts`, `stops`: arrays with times at which episodes start and stop.
-    """
+    """How columns with different times become rows of steps. docs/howto/own_data.md describes the entries."""
 
     reference: str | float
     within: float
@@ -201,7 +195,6 @@ class RowsOfSteps(NamedTuple):
         return self.low >= 0
 
     def take(self, steps: BoolArray) -> RowsOfSteps:
-        """Return some of the steps."""
         high = None if self.high is None else self.high[steps]
         return RowsOfSteps(self.low[steps], self.stale, high, None if self.weight is None else self.weight[steps])
 
@@ -231,7 +224,6 @@ class RowsOfSteps(NamedTuple):
 
 
 def match(column: SortedTimes, steps: IntArray, rule: JoinRule, within: float) -> RowsOfSteps:
-    """Return the row of a column for each step."""
     times = column.times
     n = len(times)
     if not n:

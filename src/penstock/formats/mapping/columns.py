@@ -1,7 +1,8 @@
-"""Columns of a mapping: which arrays of each unit they are, how many rows these have, and the type of a row."""
+"""Columns of a mapping: which arrays of each unit they are, how many rows these have, and the values of a row."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -12,13 +13,62 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, suggestion
-from penstock.formats.base.column_names import COLUMN_NAMES
+from penstock.formats.base.ends import COLUMN_NAMES
 from penstock.formats.base.pieces import BlockRows
 from penstock.formats.mapping.clocks import RowsOfSteps, TimesRule
 from penstock.formats.mapping.rules import ColumnRule, Pattern
 from penstock.formats.mapping.tree import FileTree, TreeLeaf
 from penstock.formats.mapping.units import Unit
-from penstock.formats.mapping.values import changed_field, changed_rows
+
+
+def changed_field(rule: ColumnRule, field: Field) -> Field:
+    """Return the field of the rows that a rule makes of others. Raises `FormatError`."""
+    shape, dtype = field.shape, field.dtype
+    if rule.at is not None:
+        places = rule.at if isinstance(rule.at, tuple) else (rule.at,)
+        if not shape or not all(0 <= place < shape[-1] for place in places):
+            raise FormatError(f"expected rows with the places {list(places)} on the last axis, got {list(shape)}")
+        shape = (*shape[:-1], *((len(places),) if isinstance(rule.at, tuple) else ()))
+    if rule.bits is not None:
+        if not shape or dtype != np.uint8:
+            raise FormatError(f"expected bytes for bits, got {dtype}{list(shape)}")
+        shape = (*shape[:-1], *_bits_shape(rule, shape[-1]))
+    if rule.rgb is not None:
+        if shape[-1:] != (3,) or dtype != np.uint8:
+            raise FormatError(f"expected pixels of three bytes for rgb, got {dtype}{list(shape)}")
+        shape, dtype = shape[:-1], np.dtype(np.uint32)
+    if rule.scale is not None:
+        dtype = _scaled(dtype)
+    return field if (shape, dtype) == (field.shape, field.dtype) else replace(field, shape=shape, dtype=dtype)
+
+
+def changed_rows(rule: ColumnRule, rows: AnyArray) -> AnyArray:
+    """Return the rows that a rule makes of others, whose field `changed_field` accepted."""
+    if rule.at is not None:
+        rows = rows[..., list(rule.at) if isinstance(rule.at, tuple) else rule.at]
+    if rule.bits is not None:
+        shape = _bits_shape(rule, rows.shape[-1])
+        bits = np.unpackbits(rows, axis=-1, count=math.prod(shape))
+        rows = bits.reshape(*rows.shape[:-1], *shape)
+    if rule.rgb is not None:
+        powers = np.array([1 << 16, 1 << 8, 1], np.uint32)
+        rows = rows.astype(np.uint32) @ (powers if rule.rgb == "big" else powers[::-1])
+    if rule.scale is not None:
+        rows = (rows * np.float64(rule.scale)).astype(_scaled(rows.dtype))
+    return rows
+
+
+def _scaled(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(np.float64 if dtype.itemsize > 4 else np.float32)
+
+
+def _bits_shape(rule: ColumnRule, size: int) -> tuple[int, ...]:
+    """The shape of the bits in so many bytes, of which the last may be filled up."""
+    shape = rule.bits if isinstance(rule.bits, tuple) else (math.isqrt(8 * size),) * 2
+    if not 0 <= 8 * size - math.prod(shape) < 8:
+        raise FormatError(f"expected {-(-math.prod(shape) // 8)} bytes for bits of {list(shape)}, got {size}")
+    return shape
+
 
 TIMES = ("timestamps", "timestamp", "time", "times", "t")
 SINCE_STEPS = 16  # whose rows since the steps before are read together
@@ -123,11 +173,9 @@ class UnitRows(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return self.leaf.rows if self.steps is None else len(self.steps.low)
 
     def at(self, index: IntArray | None) -> UnitRows:
-        """Return some of the rows."""
         return self if index is None else self._replace(steps=RowsOfSteps(index))
 
 
@@ -137,10 +185,7 @@ def _listed(names: Mapping[str, Any]) -> str:
 
 
 def expanded(rules: Mapping[str, ColumnRule], leaves: Mapping[str, TreeLeaf], unit: Unit) -> dict[str, ColumnRule]:
-    """Return the rules with a column for each array that a pattern matches, named by the texts of its names.
-
-    Raises `FormatError` where a pattern matches no array.
-    """
+    """Return the rules with a column for each array that a pattern matches, named by the texts of its names."""
     single: dict[str, ColumnRule] = {}
     for column, rule in rules.items():
         array = Pattern(rule.arrays[0]) if len(rule.arrays) == 1 else None
@@ -176,7 +221,6 @@ class FilesColumn:
 
     @classmethod
     def of(cls, name: str, field: Field, rule: ColumnRule, units: Sequence[UnitRows]) -> FilesColumn:
-        """Return the column of some rows of each unit."""
         steps = [each.steps for each in units if each.steps is not None]
         lines = steps if steps and steps[0].high is not None else None
         lengths = np.array([each.leaf.rows if lines is None else each.rows for each in units], np.int64)

@@ -13,12 +13,11 @@ from penstock.core.narrowing import is_mapping
 from penstock.errors import ArgumentError, UnknownFormatError
 from penstock.files.remote import open_file
 from penstock.formats.base.format import Format
-from penstock.formats.mapping.index import Where
 from penstock.formats.mapping.kinds import is_of_package, suffix_of, tree_of
 from penstock.formats.mapping.rules import NAME, VERSION, EpisodeMapping
 from penstock.formats.mapping.shipped import LOOKED_AT, recognised_mapping, shipped_mapping, shipped_names
 from penstock.formats.mapping.sketch import Sketch
-from penstock.formats.mapping.source import CACHE_BYTES, FilesSource
+from penstock.formats.mapping.source import CACHE_BYTES, FilesSource, Where
 from penstock.formats.mapping.units import names_within
 
 

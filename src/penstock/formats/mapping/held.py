@@ -29,8 +29,7 @@ MARK = b"\xef\xbb\xbf"  # of UTF-8
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How text is divided into cells: the separator (None: tab for `.tsv`, else a comma), whether the first row has the
-    names of the columns, rows before it, and the columns whose cells stay text."""
+    """How text is divided into cells. docs/howto/own_data.md describes the entries."""
 
     separator: str | None = None
     header: bool = True
@@ -48,7 +47,6 @@ class CsvTree(HeldTree):
         self._options = options
 
     def load(self) -> FileContent:
-        """Read the table."""
         csv, given = require("pyarrow.csv", "arrow"), self._options
         tabs = self.path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
         reading = csv.ReadOptions(skip_rows=given.skip_rows, autogenerate_column_names=not given.header)
@@ -99,7 +97,6 @@ class JsonTree(HeldTree):
     """A JSON document, or a value on each line: dicts of lists, or lists of dicts with a row each."""
 
     def load(self) -> FileContent:
-        """Parse the file."""
         with parsing(self.path):
             name = self.path.name.lower()
             if name.endswith((".jsonl", ".ndjson")):
@@ -120,7 +117,6 @@ class PickleTree(HeldTree):
     """A pickle of plain values and arrays. Nothing that it names is run."""
 
     def load(self) -> FileContent:
-        """Read the pickle as data."""
         raw = read_bytes(self.path)
         if raw.startswith(MAGIC):
             with parsing(self.path):
@@ -132,7 +128,6 @@ class TextTree(HeldTree):
     """The lines of a text that are not empty, as the array `lines`."""
 
     def load(self) -> FileContent:
-        """Read the text."""
         with parsing(self.path):
             text = read_bytes(self.path).removeprefix(MARK).decode()
         return flattened({"lines": [line.strip() for line in text.split("\n") if line.strip()]}, self.path.name)
@@ -142,7 +137,6 @@ class SavedTree(HeldTree):
     """What `torch.save` saved. Nothing is run, and PyTorch is not needed."""
 
     def load(self) -> FileContent:
-        """Read the tensors as arrays."""
         return flattened(load_saved(read_bytes(self.path), path=self.path), self.path.name)
 
 
@@ -150,7 +144,6 @@ class TableTree(HeldTree):
     """A table of Parquet or Arrow, with a row for each step."""
 
     def load(self) -> FileContent:
-        """Read all columns."""
         with parsing(self.path), open_file(self.path) as file:
             if self.path.suffix.lower() == ".parquet":
                 table = require("pyarrow.parquet", "arrow").read_table(file)
@@ -194,8 +187,7 @@ def _matlab_value(value: Any) -> Any:
 
 
 def _matlab_rows(value: Any) -> Any:
-    """`[1, 1]` is a number and `[1, T]` a row of T numbers, which MATLAB writes for vectors; else the first axis has
-    the rows."""
+    """`[1, 1]` is a number, `[1, T]` a row of T numbers, as MATLAB writes vectors; else the first axis has the rows."""
     if value.shape == (1, 1):
         return value.reshape(())
     return value.reshape(-1) if value.ndim == 2 and 1 in value.shape else value

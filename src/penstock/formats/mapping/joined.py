@@ -1,31 +1,23 @@
-"""The columns of a unit joined by the clock of a mapping, and what the account says about steps without a row."""
+"""Which rows are steps: rows that a mapping chooses in a file, or columns joined by its clock; and their account."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from penstock.core.arrays import BoolArray, IntArray
-from penstock.core.ragged import Ragged
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
+from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Field
 from penstock.core.text import counted
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.ends import EpisodeEnds
-from penstock.formats.mapping.clocks import (
-    SECOND,
-    Clock,
-    RowsOfSteps,
-    SortedTimes,
-    TimesRule,
-    match,
-    steps_at_rate,
-)
+from penstock.formats.mapping.clocks import SECOND, Clock, RowsOfSteps, SortedTimes, TimesRule, match, steps_at_rate
 from penstock.formats.mapping.columns import UnitLeaves, UnitRows
 from penstock.formats.mapping.rules import ColumnRule
 
@@ -53,7 +45,7 @@ class ClockCounts:
     empty: int = 0
 
     def sentence(self, id: str | None) -> str:
-        """Where episodes end, beside the ends of files."""
+        """Where episodes end besides the ends of files."""
         clock = self.clock
         parts = [] if id is None else [f"end where `{id}` changes"]
         if clock.starts is not None:
@@ -65,7 +57,6 @@ class ClockCounts:
         return "episodes " + " and ".join(parts) if parts else ""
 
     def entries(self) -> list[LeftOut]:
-        """Return the entries of the account."""
         clock = self.clock
         place = clock.reference if isinstance(clock.reference, str) else f"steps at {clock.reference:g} a second"
         missing = {name: n for name, n in self.missing.items() if n}
@@ -132,7 +123,7 @@ class UnitJoin:
         return JoinedUnit(columns, steps[keep], EpisodeEnds(offsets, none, none, sentence, used, ()))
 
     def _times_of(self, column: str, rule: ColumnRule, rows: UnitRows) -> SortedTimes:
-        """The times of the rows of a column, by its own rule, that of the clock, or what the file itself says."""
+        """The times of the rows of a column, by its own rule, the rule of the clock, or what the file itself says."""
         stated = rule.times or self._clock.times
         times = self._leaves.times_of(column, rule.files, rows.names[0], stated)
         key = (rule.files, times)
@@ -153,7 +144,6 @@ class UnitJoin:
         return times.nanoseconds(self._leaves.read(times.files or files, times.array), str(place))
 
     def _steps(self, timed: Mapping[str, SortedTimes]) -> IntArray:
-        """The times of all steps."""
         reference = self._clock.reference
         if isinstance(reference, str):
             if reference not in timed:
@@ -221,7 +211,6 @@ class UnitJoin:
         return np.where(rows_before.found, numbers.reshape(-1)[np.maximum(rows_before.low, 0)], -1)
 
     def _keep(self, matches: Mapping[str, RowsOfSteps], steps: IntArray) -> BoolArray:
-        """The steps that stay."""
         keep = np.ones(len(steps), np.bool_)
         for name, rows in matches.items():
             has = rows.found
@@ -253,3 +242,67 @@ class UnitJoin:
             new = new | (np.diff(times) > round(self._clock.gap * SECOND))
         inner = np.flatnonzero(new) + 1
         return np.concatenate([[0], inner, [len(times)]] if len(times) else [[0]]).astype(np.int64)
+
+
+PIECE = 4096  # rows that are compared with zero at a time
+
+
+def ring_order(written: int, rows: int, path: object) -> IntArray | None:
+    """Return the rows of a ring, the oldest first; None where they are in order. Rows not yet written are left out."""
+    if written < 0:
+        raise FormatError(f"expected a number of rows that were written, got {written}", path=path)
+    if written < rows:
+        return np.arange(written)
+    start = written % rows if rows else 0
+    return np.concatenate([np.arange(start, rows), np.arange(start)]) if start else None
+
+
+def range_order(ranges: AnyArray, numbers: IntArray, path: object) -> tuple[IntArray, IntArray]:
+    """Return the rows of `[E, 2]` first and last numbers, and the length of each range; rows have `numbers`."""
+    if ranges.ndim != 2 or ranges.shape[1] != 2 or ranges.dtype.kind not in "iu":
+        message = f"expected the first and the last row of each episode, got {ranges.dtype}{list(ranges.shape)}"
+        raise FormatError(message, path=path)
+    bounds = ranges.astype(np.int64)
+    first, stop = np.searchsorted(numbers, bounds[:, 0]), np.searchsorted(numbers, bounds[:, 1], side="right")
+    lengths = bounds[:, 1] - bounds[:, 0] + 1
+    if len(wrong := np.flatnonzero((stop - first != lengths) | (lengths < 1))):
+        low, high = bounds[wrong[0]].tolist()
+        got = int(max(stop[wrong[0]] - first[wrong[0]], 0))
+        raise FormatError(f"expected rows of all numbers from {low} to {high}, got {got} of them", path=path)
+    within = np.arange(int(lengths.sum())) - np.repeat(offsets_of(lengths)[:-1], lengths)
+    return np.repeat(first, lengths) + within, lengths
+
+
+def zero_rows(columns: Sequence[AnyArray]) -> BoolArray:
+    """Return whether all columns of a row are zero. Columns that are small go first: of others, few rows are read."""
+    zero = np.ones(len(columns[0]), np.bool_)
+    for column in sorted(columns, key=lambda each: each.nbytes):
+        for start, stop in _runs(zero):
+            zero[start:stop] &= ~column[start:stop].reshape(stop - start, -1).any(1)
+    return zero
+
+
+def _runs(flags: BoolArray) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that are marked, of at most `PIECE` rows."""
+    edges = np.flatnonzero(np.diff(flags, prepend=False, append=False)).reshape(-1, 2)
+    for start, stop in edges.tolist():
+        yield from ((row, min(row + PIECE, stop)) for row in range(start, stop, PIECE))
+
+
+def padding_rows(zero: BoolArray, most: int) -> BoolArray:
+    """Return whether each row is padding: the first of so many rows of zeros or more, also where the file cuts them."""
+    padding = np.zeros(len(zero), np.bool_)
+    for start, stop in np.flatnonzero(np.diff(zero, prepend=False, append=False)).reshape(-1, 2).tolist():
+        if stop - start >= most or start == 0 or stop == len(zero):
+            padding[start : min(start + most, stop)] = True
+    return padding
+
+
+def dropped(lengths: IntArray, first: int, last: int, path: object) -> IntArray:
+    """Return the rows of episodes of these lengths without some at both ends of each."""
+    kept = lengths - first - last
+    if len(short := np.flatnonzero(kept < 0)):
+        got = int(lengths[short[0]])
+        raise FormatError(f"expected episodes of {first + last} rows or more, got {got}", path=path)
+    start = offsets_of(lengths)[:-1] + first
+    return np.repeat(start - offsets_of(kept)[:-1], kept) + np.arange(int(kept.sum()))

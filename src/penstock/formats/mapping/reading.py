@@ -27,7 +27,6 @@ from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.ends import EpisodeEnds, MarkArray, Meaning, check_meanings, find_ends, meaning_of
 from penstock.formats.base.infos import plain
 from penstock.formats.base.state import GatheredColumn, SourceState
-from penstock.formats.mapping.chosen import dropped, padding_rows, range_order, ring_order, zero_rows
 from penstock.formats.mapping.clocks import SECOND
 from penstock.formats.mapping.columns import (
     FilesColumn,
@@ -38,7 +37,15 @@ from penstock.formats.mapping.columns import (
     expanded,
     known_name,
 )
-from penstock.formats.mapping.joined import ClockCounts, UnitJoin
+from penstock.formats.mapping.joined import (
+    ClockCounts,
+    UnitJoin,
+    dropped,
+    padding_rows,
+    range_order,
+    ring_order,
+    zero_rows,
+)
 from penstock.formats.mapping.rules import ColumnRule, EpisodeMapping, Pattern
 from penstock.formats.mapping.stored import ONLY
 from penstock.formats.mapping.tree import NUMBERS, FileTree
@@ -60,8 +67,7 @@ class MappingState(SourceState):
 
 
 class _UnitFacts(NamedTuple):
-    """What one unit has: the rows of each column, its steps, where episodes end (None: it is one), its metadata, the
-    names of its arrays, and the times of its steps if the mapping has a clock."""
+    """What one unit has; `ends` None says that it is one episode, `times` are those of its steps, with a clock."""
 
     unit: Unit
     rows: Mapping[str, UnitRows]
@@ -73,13 +79,11 @@ class _UnitFacts(NamedTuple):
 
     @property
     def lengths(self) -> IntArray:
-        """Steps of its episodes."""
         return np.array([self.steps]) if self.ends is None else np.diff(self.ends.offsets)
 
 
 class _Chosen(NamedTuple):
-    """The rows of a file that are steps (None: all, in order), where it says so also the lengths of the episodes, and
-    marks of ends."""
+    """The rows of a file that are steps (None: all), lengths of episodes where it says them, and marks of ends."""
 
     order: IntArray | None = None
     lengths: Sequence[int] | None = None
@@ -256,7 +260,6 @@ class MappingReading:
         return {**metadata, **{name: text for name, text in unit.texts.items() if text}}
 
     def state(self) -> MappingState:
-        """Return the state of the source."""
         units = [each.unit for each in self._facts]
         lengths = [each.lengths for each in self._facts]
         offsets = offsets_of(np.concatenate(lengths))

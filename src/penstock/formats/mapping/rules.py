@@ -24,8 +24,7 @@ from penstock.core.spec import ALIGNS, Align
 from penstock.errors import ArgumentError, FormatError
 from penstock.files.remote import read_text
 from penstock.formats.base.ends import MEANINGS, Meaning
-from penstock.formats.mapping.clocks import Clock, JoinRule, TimesRule, check_rule, is_seconds
-from penstock.formats.mapping.entries import check_names
+from penstock.formats.mapping.clocks import Clock, JoinRule, TimesRule, check_names, check_rule, is_seconds
 from penstock.formats.mapping.held import CsvOptions
 
 VERSION = "penstock_mapping"
@@ -35,8 +34,7 @@ _GROUP = re.compile(r"\{(\w+)\}|\{\*\*(\w+)\}/|(\*\*/)|(\*)|(\?)")
 
 
 class Pattern:
-    """Text with `{name}`, `*`, `**/` and `?`. A name matches text without `/`; `**/` and `{**name}/` any folders, or
-    none."""
+    """Text with `{name}`, `*`, `**/` and `?`. Names match text without `/`; `**/` and `{**name}/` any folders."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -93,16 +91,7 @@ Dropped = int | Mapping[str, str]
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """Where the rows of a column are.
-
-    `arrays`: path of an array in the file, a pattern, or several arrays of one number a row, which become one row;
-    `otherwise`: the array of files without the first. `files`: a pattern of files, for arrays that are not in the
-    episode's own file; names are the names of the mapping's `files`. `align`, `dtype`, `unit`: of the rows, where the
-    file does not say or says something else. `at`, `bits`, `rgb`, `scale`: see `penstock.formats.mapping.values`.
-    `drop_first`, `drop_last`: rows of each episode that are no rows of the column. `without`: pattern of text rows
-    that are not wanted. `optional`: whether files may lack it; the column is left out then. `times`, `rule`, `within`:
-    where the time of each row is, and which row a step takes, if not as the clock of the mapping says.
-    """
+    """Where the rows of a column are, and what becomes of them. docs/howto/own_data.md describes the entries."""
 
     arrays: tuple[str, ...] = ()
     otherwise: str | None = None
@@ -201,19 +190,7 @@ def _dropped(rows: Dropped, texts: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True)
 class EpisodeMapping:
-    """Which files are episodes, and which of their arrays are which columns. See docs/howto/own_data.md.
-
-    `files`: pattern of files; each match is an episode, or several where marks of ends, `id`, `ends` or `lengths` say
-    so. The texts of its names are metadata of the episode. None: all files of the kind that the folder has.
-    `rows`: the name whose numbers are the rows of an episode, where each file is a row. `group`: pattern of groups in
-    each file, each an episode. `id`: the array whose value changes between episodes. `ends`: what arrays mark, as
-    `{"flag": "end"}`. `lengths`: steps of each episode, or of every one. `ranges`: the array with the first and the
-    last row of each episode. `whole_files`: each file is one episode, and its arrays mark no ends. `ring`: the array
-    that counts the rows ever written, of which the file keeps the last. `padding`: rows of zeros before each episode.
-    `columns`: a rule for each column; None: every array, by its name. `metadata`: rules of values of each episode.
-    `leave_out`: patterns of arrays and files that are not wanted. `rate`: steps a second. `clock`: how columns with
-    different times are joined. `csv`: how text is divided into cells. `notes`: what users of a column must know.
-    """
+    """Which files are episodes, and which of their arrays are which columns. See docs/howto/own_data.md."""
 
     files: str | None = None
     rows: str | None = None
@@ -383,7 +360,6 @@ def rule_entries(rule: ColumnRule) -> Any:
 
 
 def toml_of(mapping: EpisodeMapping) -> str:
-    """Return the file of a mapping."""
     entries = mapping.to_json()
     tables = {name: entries.pop(name) for name in TABLES if name in entries}
     lines = [f"{VERSION} = 1", *(f"{name} = {_toml(value)}" for name, value in entries.items())]

@@ -14,8 +14,7 @@ from penstock.core.text import counted
 from penstock.errors import PenstockError
 from penstock.files import write_atomic
 from penstock.formats.mapping.columns import NAMES, known_name
-from penstock.formats.mapping.images import IMAGES
-from penstock.formats.mapping.kinds import is_of_package, refusal, suffix_of, tree_of
+from penstock.formats.mapping.kinds import IMAGES, is_of_package, refusal, suffix_of, tree_of
 from penstock.formats.mapping.rules import NAME, ColumnRule, EpisodeMapping, Pattern, toml_of
 from penstock.formats.mapping.tree import TreeGuess, TreeLeaf
 from penstock.formats.mapping.units import names_below

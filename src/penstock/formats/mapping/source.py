@@ -1,35 +1,223 @@
-"""`FilesSource`: files of any kind as a dataset, in place, as a mapping says."""
+"""`FilesSource`: files of any kind as a dataset, in place, as a mapping says; and its state in the user's cache.
+
+The key of a kept state is the mapping, and the names, sizes and times of all files. It has the places of rows, the ends
+of episodes, metadata and the account, and no values of columns. It never comes with the data.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 from collections.abc import Mapping, Sequence
-from functools import partial
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+import numpy as np
 from typing_extensions import override
 
-from penstock.core.arrays import AnyArray
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.cache import Cache
-from penstock.core.ragged import Array, Ragged
+from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
-from penstock.errors import ArgumentError
-from penstock.files.listing import read_unchanged
+from penstock.core.spec import Spec
+from penstock.errors import ArgumentError, PenstockError
+from penstock.files.arrays import read_arrays, write_arrays
+from penstock.files.listing import FileStates, file_states, read_unchanged
 from penstock.files.remote import FileState, file_state
-from penstock.formats.base.state import StateSource
+from penstock.files.user_cache import make_room, user_cache
+from penstock.formats.base.account import Account
+from penstock.formats.base.pieces import BlockRows
+from penstock.formats.base.state import GatheredColumn, StateSource
+from penstock.formats.mapping.clocks import RowsOfSteps
 from penstock.formats.mapping.columns import FilesColumn
-from penstock.formats.mapping.index import WHERE, FolderListing, MappingIndex, Where
 from penstock.formats.mapping.kinds import tree_of
-from penstock.formats.mapping.reading import MappingReading, MappingState
-from penstock.formats.mapping.rules import EpisodeMapping, Pattern
+from penstock.formats.mapping.reading import MappingReading, MappingState, files_of
+from penstock.formats.mapping.rules import ColumnRule, EpisodeMapping, Pattern, rule_entries
 from penstock.formats.mapping.tree import FileTree
+from penstock.formats.mapping.units import Unit, names_below
+from penstock.kernels.rows import RowMap
+
+Where = Literal["user", "refresh", "off"]
+WHERE: tuple[Where, ...] = get_args(Where)
+MAGIC = b"penstock mapping index 1\n"
+WORTH_FILES = 16  # from which on an index is kept
+WORTH_BYTES = 1 << 20  # of all files, likewise
+BYTES = 4 << 30  # that all indexes together may have
+
+
+@dataclass(frozen=True, eq=False)
+class FolderListing:
+    """All files of a folder, or one file, and their states."""
+
+    root: Path
+    paths: Sequence[Path]
+    states: FileStates
+
+    @classmethod
+    def of(cls, root: Path) -> FolderListing:
+        """List a folder, and look at the state of each file."""
+        is_one = root.is_file() or root.suffix.lower() == ".zarr"
+        tops = [root] if is_one else [root / name for name in names_below(root)]
+        paths = [path for top in tops for path in files_of(top)]
+        return cls(root, paths, file_states(paths))
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of names, sizes and times."""
+        digest = hashlib.sha256(b"\0".join(os.fsencode(path) for path in self.paths))
+        for part in (self.states.size, self.states.mtime_ns, self.states.inode):
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether reading the files again takes longer than reading an index."""
+        return len(self.paths) >= WORTH_FILES or int(self.states.size.sum()) >= WORTH_BYTES
+
+    def opened(self, units: Sequence[Unit]) -> dict[Path, FileState]:
+        """Return the state of the first file of each pattern of each unit."""
+        number = {path: i for i, path in enumerate(self.paths)}
+        firsts = {files[0] for unit in units for files in unit.files.values()}
+        return {path: self.states[number[path]] for path in firsts if path in number}
+
+
+@dataclass(frozen=True)
+class MappingIndex:
+    """The place of an index, and its key."""
+
+    place: Path
+    key: str
+    root: Path
+
+    @classmethod
+    def of(cls, listing: FolderListing, mapping: EpisodeMapping, where: Where) -> MappingIndex | None:
+        """Return where the index of a folder and a mapping is; None if there is none."""
+        if where == "off" or not listing.is_worth_it:
+            return None
+        with suppress(OSError):
+            name = hashlib.sha256(f"{mapping.digest} {listing.root}".encode()).hexdigest()[:32]
+            return cls(user_cache("mappings") / name, f"{mapping.digest} {listing.digest}", listing.root)
+        return None
+
+    def load(self) -> MappingState | None:
+        """Return the state that was kept; None if there is none of this key, or it cannot be read."""
+        if (read := read_arrays(self.place, MAGIC, self.key)) is None:
+            return None
+        with suppress(OSError):
+            os.utime(self.place)  # files that were not used for the longest time make room
+        try:
+            return _unpacked(*read, self.root)
+        except (KeyError, IndexError, TypeError, ValueError, PenstockError):
+            return None  # of another version
+
+    def save(self, state: MappingState) -> None:
+        """Keep a state. A folder that cannot be written costs only time later."""
+        with suppress(OSError, TypeError):  # of metadata that JSON cannot hold
+            header, arrays = _packed(state, self.root)
+            json.dumps(header)
+            self.place.parent.mkdir(parents=True, exist_ok=True)
+            write_arrays(self.place, MAGIC, self.key, header, arrays)
+            make_room(self.place.parent, "*", BYTES)
+
+
+def _packed(state: MappingState, root: Path) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    arrays: dict[str, AnyArray] = {"offsets": state.offsets, "unit of": state.unit_of}
+    if state.starts is not None:
+        arrays["starts"] = state.starts
+    computed = [name for name in state.spec if name not in state.columns]
+    for name in computed:
+        field, rows = state.spec[name], int(state.offsets[-1])
+        arrays[f"computed {name}"] = out = np.empty((rows, *field.shape), field.dtype)
+        whole = np.array([0]), np.array([rows]), np.array([0])
+        reader: Any = state.arrays[name]
+        reader.rows.gather(*whole, out.reshape(-1).view(np.uint8))
+    columns: list[dict[str, Any]] = []
+    for name, column in state.columns.items():
+        different = list(dict.fromkeys(column.names))
+        number = {names: i for i, names in enumerate(different)}
+        arrays[f"{name} names"] = np.array([number[names] for names in column.names], np.int64)
+        arrays |= {f"{name} {part}": getattr(column.rows, part) for part in ("first", "block", "skip")}
+        arrays |= {f"{name} {part}": getattr(column, part) for part in ("unit", "start", "stop")}
+        arrays |= _packed_lines(name, column.lines)
+        rule = column.rule if column.rule.arrays else replace(column.rule, arrays=different[0])
+        columns.append({"name": name, "rule": rule_entries(rule), "names": [list(each) for each in different]})
+    units = [
+        {
+            "texts": dict(unit.texts),
+            "files": {key: [path.relative_to(root).as_posix() for path in files] for key, files in unit.files.items()},
+            "group": unit.group,
+        }
+        for unit in state.units
+    ]
+    header: dict[str, Any] = {"spec": state.spec.to_json(), "digest": state.fingerprint, "columns": columns}
+    header |= {"units": units, "entries": [dict(entry) for entry in state.entries], "computed": computed}
+    return {**header, "account": state.account.to_json()}, arrays
+
+
+def _packed_lines(name: str, lines: Sequence[RowsOfSteps] | None) -> dict[str, AnyArray]:
+    """Rows between others, of all units one after another."""
+    if lines is None:
+        return {}
+    arrays: dict[str, AnyArray] = {f"{name} line lengths": np.array([len(line.low) for line in lines], np.int64)}
+    for part in ("low", "high", "weight"):
+        parts = [each for line in lines if (each := getattr(line, part)) is not None]
+        if parts and len(parts) == len(lines):
+            arrays[f"{name} line {part}"] = np.concatenate(parts)
+    return arrays
+
+
+def _unpacked(header: Mapping[str, Any], arrays: Mapping[str, AnyArray], root: Path) -> MappingState:
+    spec = Spec.from_json(header["spec"])
+    units: list[Unit] = []
+    for each in header["units"]:
+        files = {key: tuple(root / name for name in names) for key, names in each["files"].items()}
+        units.append(Unit(each["texts"], files, each["group"]))
+    columns: dict[str, FilesColumn] = {}
+    for each in header["columns"]:
+        name = str(each["name"])
+        different: list[tuple[str, ...]] = [tuple(map(str, names)) for names in each["names"]]
+        rows = BlockRows(*(arrays[f"{name} {part}"] for part in ("first", "block", "skip")))
+        places = [arrays[f"{name} {part}"] for part in ("unit", "start", "stop")]
+        names: list[tuple[str, ...]] = [different[int(i)] for i in arrays[f"{name} names"]]
+        rule, field = ColumnRule.of(name, each["rule"]), spec[name]
+        columns[name] = FilesColumn(name, field, rule, names, rows, *places, lines=_unpacked_lines(name, arrays))
+    return MappingState(
+        spec=spec,
+        offsets=arrays["offsets"],
+        digest=header["digest"],
+        arrays={name: GatheredColumn(RowMap.of(arrays[f"computed {name}"])) for name in header["computed"]},
+        account=Account.from_json(header["account"]),
+        units=units,
+        columns=columns,
+        unit_of=arrays["unit of"],
+        entries=header["entries"],
+        starts=arrays.get("starts"),
+    )
+
+
+def _unpacked_lines(name: str, arrays: Mapping[str, AnyArray]) -> list[RowsOfSteps] | None:
+    lengths: IntArray | None = arrays.get(f"{name} line lengths")
+    if lengths is None:
+        return None
+    ends = offsets_of(lengths).tolist()
+    parts = {part: arrays.get(f"{name} line {part}") for part in ("low", "high", "weight")}
+    lines: list[RowsOfSteps] = []
+    for a, b in pairwise(ends):
+        low, high, weight = (None if part is None else part[a:b] for part in parts.values())
+        lines.append(RowsOfSteps(np.zeros(0, np.int64) if low is None else low, 0, high, weight))
+    return lines
+
 
 CACHE_BYTES = 256 << 20
 
 
 class FilesSource(StateSource[MappingState]):
-    """Files of any kind as episodes. Opening reads the headers of all files, and text files whole; or the index that an
-    earlier opening kept in the user's cache."""
+    """Files of any kind as episodes, from their headers, text files whole, or the index of an earlier opening."""
 
     def __init__(
         self, path: Path, mapping: EpisodeMapping, *, cache_bytes: int = CACHE_BYTES, cache: Where = "user"

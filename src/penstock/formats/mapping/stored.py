@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,19 @@ from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
 from penstock.files.remote import file_state, read_bytes
-from penstock.files.shared import SHARED_BYTES, shared_arrays
+from penstock.files.user_cache import SHARED_BYTES, shared_arrays
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import plain
-from penstock.formats.mapping.tree import NUMBERS, FileContent, FileTree, Held, HeldTree, TreeLeaf, flattened
+from penstock.formats.mapping.tree import (
+    NUMBERS,
+    FileContent,
+    FileTree,
+    Held,
+    HeldTree,
+    TreeContent,
+    TreeLeaf,
+    flattened,
+)
 
 BLOCK_BYTES = 1 << 22  # of chunks that are decoded together
 TEXT = Field(np.dtype(np.uint8), kind="text")
@@ -44,7 +52,6 @@ class NpyTree(HeldTree):
     """One array, which is called `values`. Numbers and text are mapped; objects are read as data, by their names."""
 
     def load(self) -> FileContent:
-        """Map the array."""
         with parsing(self.path):
             array = self._array()
             return flattened(array if array.ndim else array.item(), self.path.name)
@@ -64,15 +71,15 @@ class NpyTree(HeldTree):
 class PackedNpyTree(NpyTree):
     """The array of a `.npy` file packed by gzip. A large one is unpacked once into the user's cache, and mapped."""
 
-    def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return the array, of which some rows are read at a time."""
-        leaves = super().find_leaves()
-        return {
+    def find(self) -> TreeContent:
+        content = super().find()
+        leaves = {
             name: replace(leaf, block=max(BLOCK_BYTES // max(leaf.field.row_bytes, 1), 1))
             if leaf.rows * leaf.field.row_bytes >= SHARED_BYTES
             else leaf
-            for name, leaf in leaves.items()
+            for name, leaf in content.leaves.items()
         }
+        return content._replace(leaves=leaves)
 
     def _array(self) -> AnyArray:
         packed = read_bytes(self.path)
@@ -91,16 +98,15 @@ class PackedNpyTree(NpyTree):
 class NpzTree(FileTree):
     """An archive of arrays: stored ones are mapped, deflated ones are inflated when they are read."""
 
-    @cached_property
-    def _archive(self) -> NpzArchive:
-        return NpzArchive(self.path)
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._archive = NpzArchive(path)
+        self._objects: dict[str, Held] = {}  # arrays of objects, which are decoded while the leaves are found
 
-    @cached_property
-    def _content(self) -> tuple[dict[str, TreeLeaf], dict[str, Any], list[LeftOut], dict[str, Held]]:
+    def find(self) -> TreeContent:
         leaves: dict[str, TreeLeaf] = {}
         values: dict[str, Any] = {}
         left_out: list[LeftOut] = []
-        objects: dict[str, Held] = {}
         for name in self._archive:
             try:
                 header = self._archive.checked_header(name)
@@ -112,30 +118,16 @@ class NpzTree(FileTree):
             except FormatError as error:
                 left_out.append(LeftOut.of_error("member", name, error))
                 continue
-            objects |= inside.arrays
+            self._objects |= inside.arrays
             values |= inside.values
             left_out += inside.left_out
-        leaves |= {name: TreeLeaf(len(buffer.rows), buffer.field) for name, buffer in objects.items()}
-        return leaves, values, left_out, objects
-
-    def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return the arrays by name."""
-        return self._content[0]
-
-    @property
-    def values(self) -> Mapping[str, Any]:
-        """Arrays without rows: numbers and text."""
-        return self._content[1]
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """Members that are no arrays."""
-        return self._content[2]
+        leaves |= {name: TreeLeaf(len(buffer.rows), buffer.field) for name, buffer in self._objects.items()}
+        return TreeContent(leaves, values, left_out)
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Return rows."""
-        if name in self._content[3]:
-            return self._content[3][name].rows[start:stop]
+        _ = self.leaves  # finds the objects: an index of an earlier opening has no values
+        if name in self._objects:
+            return self._objects[name].rows[start:stop]
         return self._archive.array(name)[start:stop]
 
 
@@ -181,10 +173,10 @@ class Hdf5Tree(FileTree):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._file = File(path)
+        self._datasets: dict[str, Dataset] = {}
 
-    @cached_property
-    def _found(self) -> tuple[dict[str, Dataset], dict[str, Any], list[LeftOut]]:
-        datasets: dict[str, Dataset] = {}
+    def find(self) -> TreeContent:
+        leaves: dict[str, TreeLeaf] = {}
         values: dict[str, Any] = {}
         left_out: list[LeftOut] = []
 
@@ -195,25 +187,17 @@ class Hdf5Tree(FileTree):
             name = dataset.name.strip("/")
             if not dataset.shape:
                 values[name] = _single(dataset)
-            elif _row_field(dataset) is None:
+            elif (field := _row_field(dataset)) is None:
                 got = f"{dataset.kind} {dataset.dtype}"
                 left_out.append(LeftOut("array", name, "unsupported-dtype", f"expected numbers or text, got {got}"))
             else:
-                datasets[name] = dataset
-        return datasets, values, left_out
-
-    def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return the datasets by path."""
-        leaves: dict[str, TreeLeaf] = {}
-        for name, dataset in self._found[0].items():
-            field = _row_field(dataset)
-            if field is not None:
+                self._datasets[name] = dataset
                 leaves[name] = TreeLeaf(dataset.shape[0], field, _rows_at_once(dataset, field))
-        return leaves
+        return TreeContent(leaves, values, left_out)
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Return rows."""
-        dataset = self._found[0][name]
+        _ = self.leaves  # finds the datasets, where an index of an earlier opening was read
+        dataset = self._datasets[name]
         if dataset.kind == "vlen":
             values, offsets = dataset.read_vlen(start, stop)
             return Ragged(values, offsets)
@@ -221,21 +205,11 @@ class Hdf5Tree(FileTree):
             return np.ascontiguousarray(dataset.read(start, stop), dataset.dtype.newbyteorder("="))
         return Ragged.from_bytes(_texts(dataset, start, stop))
 
-    @property
-    def values(self) -> Mapping[str, Any]:
-        """Scalar datasets."""
-        return self._found[1]
-
     def values_of(self, group: str) -> Mapping[str, Any]:
         """Return scalar datasets in a group, and its attributes."""
         parent: Any = self._file[group] if group else self._file.root
         attributes = {str(name): _plain_attribute(value) for name, value in parent.attrs.items()}
         return {**attributes, **super().values_of(group)}
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """Datasets of other kinds, and links to nowhere and to other files."""
-        return self._found[2]
 
 
 def _row_field(dataset: Dataset) -> Field | None:
@@ -282,28 +256,23 @@ class ZarrTree(FileTree):
         super().__init__(path)
         self._group = ZarrGroup(path, Cache(0))
 
-    def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return the arrays by path."""
+    def find(self) -> TreeContent:
         leaves: dict[str, TreeLeaf] = {}
+        left_out: list[LeftOut] = []
         for name in self._group.arrays(""):
             array = self._group.array(name)
             if array.shape and array.dtype.kind in NUMBERS:
                 field = Field(array.dtype.newbyteorder("="), array.shape[1:])
                 leaves[name] = TreeLeaf(array.shape[0], field, max(BLOCK_BYTES // max(field.row_bytes, 1), 1))
-        return leaves
+            else:
+                message = "expected rows of numbers, got others"
+                left_out.append(LeftOut("array", name, "unsupported-dtype", message))
+        return TreeContent(leaves, {}, left_out)
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Return decoded rows."""
         out: AnyArray = np.empty((stop - start, *self.leaves[name].field.shape), self.leaves[name].field.dtype)
         self._group.array(name).read_into(start, stop, out)
         return out
 
     def values_of(self, group: str) -> Mapping[str, Any]:
-        """Return the attributes of a group."""
         return {name: plain(value) for name, value in self._group.attributes_of(group).items()}
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """Arrays of other kinds."""
-        others = [name for name in self._group.arrays("") if name not in self.leaves]
-        return [LeftOut("array", name, "unsupported-dtype", "expected rows of numbers, got others") for name in others]

@@ -64,20 +64,39 @@ class TreeGuess(NamedTuple):
     is_sure: bool
 
 
+class TreeContent(NamedTuple):
+    """Arrays of a file by path, with `/` between the names of groups, single values by path, and other parts."""
+
+    leaves: Mapping[str, TreeLeaf]
+    values: Mapping[str, Any] = {}
+    left_out: Sequence[LeftOut] = ()
+
+
 class FileTree(ABC):
     """The named arrays of one file, or of several files that are rows of one array."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    @cached_property
-    def leaves(self) -> Mapping[str, TreeLeaf]:
-        """The arrays by path, with `/` between the names of groups. Cost: headers, or the whole file."""
-        return self.find_leaves()
-
     @abstractmethod
-    def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return the arrays by path."""
+    def find(self) -> TreeContent:
+        """Return what the file has. Cost: headers, or the whole file."""
+
+    @cached_property
+    def _found(self) -> TreeContent:
+        return self.find()
+
+    @property
+    def leaves(self) -> Mapping[str, TreeLeaf]:
+        return self._found.leaves
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        return self._found.values
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        return self._found.left_out
 
     @abstractmethod
     def read(self, name: str, start: int, stop: int) -> Array:
@@ -107,16 +126,6 @@ class FileTree(ABC):
     @cached_property
     def _values_by_group(self) -> Mapping[str, Mapping[str, Any]]:
         return _by_group(self.values)
-
-    @property
-    def values(self) -> Mapping[str, Any]:
-        """Single values by path."""
-        return {}
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """Parts of the file that are no leaf."""
-        return ()
 
     @property
     def nbytes(self) -> int:
@@ -154,7 +163,6 @@ class Held(NamedTuple):
 
     @classmethod
     def text(cls, rows: Sequence[str]) -> Held:
-        """Return rows of text."""
         return cls(Field(np.dtype(np.uint8), kind="text"), Ragged.from_strings(rows))
 
 
@@ -177,32 +185,19 @@ class HeldTree(FileTree):
 
     @cached_property
     def content(self) -> FileContent:
-        """The content of the file."""
         return self.load()
 
-    def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return a leaf for each array."""
-        arrays = self.content.arrays
-        return {name: TreeLeaf(len(buffer.rows), buffer.field, guessed=self.guesses) for name, buffer in arrays.items()}
+    def find(self) -> TreeContent:
+        arrays, values, left_out = self.content
+        leaves = {name: TreeLeaf(len(held.rows), held.field, guessed=self.guesses) for name, held in arrays.items()}
+        return TreeContent(leaves, values, left_out)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
         return sum(buffer.rows.nbytes for buffer in self.content.arrays.values()) + (1 << 10)
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Return rows, which are in memory."""
         return self.content.arrays[name].rows[start:stop]
-
-    @property
-    def values(self) -> Mapping[str, Any]:
-        """Single values by path."""
-        return self.content.values
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """Parts that are neither an array nor a value."""
-        return self.content.left_out
 
 
 class StackedTree(FileTree):
@@ -212,20 +207,15 @@ class StackedTree(FileTree):
         super().__init__(paths[0])
         self._paths, self._tree = paths, tree
 
-    def find_leaves(self) -> Mapping[str, TreeLeaf]:
-        """Return the arrays and the single numbers of the first file, each as a row."""
-        fields = _whole_fields(self._tree(self.path))
+    def find(self) -> TreeContent:
+        first = self._tree(self.path)
+        fields = _whole_fields(first)
         if not fields:
             raise FormatError("expected arrays of numbers in a file of one row, got none", path=self.path)
-        return {name: TreeLeaf(len(self._paths), field, block=1) for name, field in fields.items()}
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """Parts of the first file that are no leaf."""
-        return self._tree(self.path).left_out
+        leaves = {name: TreeLeaf(len(self._paths), field, block=1) for name, field in fields.items()}
+        return TreeContent(leaves, left_out=first.left_out)
 
     def read(self, name: str, start: int, stop: int) -> Array:
-        """Read files."""
         field = self.leaves[name].field
         out: AnyArray = np.empty((stop - start, *field.shape), field.dtype)
         for row, path in zip(out, self._paths[start:stop], strict=True):
@@ -248,10 +238,7 @@ def _whole_fields(tree: FileTree) -> dict[str, Field]:
 
 
 def flattened(value: Any, name: str) -> FileContent:
-    """Return the arrays and the single values among nested dicts and lists.
-
-    Lists of dicts are columns, one row for each dict. Lists of numbers, of arrays and of text are arrays.
-    """
+    """Return the arrays and single values among nested dicts and lists; a list of dicts is columns."""
     arrays: dict[str, Held] = {}
     values: dict[str, Any] = {}
     left_out: list[LeftOut] = []
@@ -299,10 +286,7 @@ def _records(value: Any) -> list[Mapping[Any, Any]] | None:
 
 
 def held_of(value: Any) -> Held | None:
-    """Return a list or array as rows of numbers or text; None where it is neither.
-
-    Lists of rows that vary in length are ragged. None among rows of one shape is NaN.
-    """
+    """Return a list or array as rows of numbers or text, perhaps ragged; None where it is neither."""
     if is_array(value):
         if value.dtype.kind in NUMBERS and value.ndim:
             return Held.numbers(value)

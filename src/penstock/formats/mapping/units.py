@@ -22,10 +22,7 @@ LEFT_BEHIND = (".", "._", "Thumbs.db", "desktop.ini", ".DS_Store")
 
 @dataclass(frozen=True)
 class Unit:
-    """Files that belong together: one file with an episode or some, and files of other columns with its names.
-
-    `files` has the files of each pattern; the empty pattern is the file itself. `group` is the group in the file.
-    """
+    """One file or its part `group`, and files of other columns with its names, by pattern; its own is empty."""
 
     texts: Mapping[str, str]
     files: Mapping[str, tuple[Path, ...]]
@@ -45,10 +42,7 @@ class FoundFiles:
 
 
 def names_below(folder: Path, most: int | None = None) -> list[str]:
-    """Return the files below a folder by their paths in it, in natural order. A Zarr store is one name.
-
-    Links to folders are followed, except to those above. Cost: lists all folders, up to `most` files.
-    """
+    """Return the files below a folder by their paths in it, in natural order. A Zarr store is one name."""
     return in_natural_order(islice(names_within(folder), most))
 
 
@@ -76,10 +70,7 @@ def _below(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iter
 
 
 def found_files(root: Path, mapping: EpisodeMapping) -> FoundFiles:
-    """Return the units of a mapping at a path, in natural order of their files.
-
-    Raises `FormatError` where a pattern matches nothing, with the files instead.
-    """
+    """Return the units of a mapping at a path, in natural order of their files."""
     if root.is_file() or root.suffix.lower() == ".zarr":
         return FoundFiles([Unit({}, {"": (root,)})], [])
     names = names_below(root)
@@ -131,7 +122,6 @@ def _by_texts(
 
 
 def row_number(text: str, name: str) -> int:
-    """Return the number of a row in the name of its file."""
     if not text.isdecimal():
         raise FormatError(f"expected a number in the name of a file of one row, got {text!r} in {name}")
     return int(text)

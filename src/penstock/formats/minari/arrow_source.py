@@ -1,14 +1,9 @@
 """Read Minari's Arrow and Parquet datasets: one folder an episode, read when one of its rows is needed.
 
-Opening lists the folders and reads the schema and row count of each file, or one index of the user's cache whose key
-has the size and time of every file. Files with equal schemas share one entry of `schemas`, and `which` says the schema
-of each episode, so work on columns does not grow with the number of episodes.
-
-A read cuts its spans at the ends of episodes, and arrays are read in the order of episodes, so each file is opened once
-a read. An episode that lacks a column, or has smaller rows than others (`infos="union"`), gets the fill value there.
-
-`_EpisodeCache` owns the opened files and decoded columns: the last `HELD` episodes, or `HELD_BYTES`, least recently
-used first. A lock guards the table alone. Two threads may decode the same column at once; the first result stays.
+Opening reads the schema and row count of each file, or one index of the user's cache. Files with equal schemas share
+one entry of `schemas`, so work on columns does not grow with the number of episodes. A read cuts its spans at the ends
+of episodes, so each file is opened once a read. An episode that lacks a column, or has smaller rows than others
+(`infos="union"`), gets the fill value there.
 """
 
 from __future__ import annotations
@@ -17,7 +12,6 @@ import base64
 import hashlib
 import json
 import os
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +29,6 @@ from penstock.core.selection import Selection
 from penstock.core.space_columns import leaf_columns
 from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
-from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, StateError
 from penstock.files.remote import Wanted, file_state, is_mirrored
 from penstock.flow import map_on_threads
@@ -63,7 +56,6 @@ def episode_directories(folder: Path) -> list[int]:
 
 
 def part(folder: Path, number: int) -> Path:
-    """The file of an episode."""
     directory = folder / str(number)
     names = [name for name in os.listdir(directory) if name.startswith("part-") and name.endswith(SUFFIXES)]
     if len(names) != 1:
@@ -84,54 +76,14 @@ class _FolderState(SourceState):
     stated: Mapping[str, Any]
 
 
-@dataclass(frozen=True, eq=False)
-class _OpenEpisode:
-    """An episode's file, and the columns that were read from it."""
-
-    part: arrow_table.EpisodeFile
-    arrays: dict[str, Array]
-
-
-class _EpisodeCache:
-    """The episodes that were used last, shared by threads."""
-
-    def __init__(self) -> None:
-        self._open: OrderedDict[int, _OpenEpisode] = OrderedDict()
-        self._bytes = 0
-        self._lock = ForkSafeLock()
-
-    def get(self, number: int, path: Path) -> _OpenEpisode:
-        """The episode, opened again if it left the cache."""
-        with self._lock:
-            if number in self._open:
-                self._open.move_to_end(number)
-                return self._open[number]
-        opened = _OpenEpisode(arrow_table.EpisodeFile(path), {})
-        with self._lock:
-            return self._open.setdefault(number, opened)
-
-    def grow(self, nbytes: int) -> None:
-        """Count the bytes of a column that was loaded, and let go of the episodes that are one too many."""
-        with self._lock:
-            self._bytes += nbytes
-            while len(self._open) > HELD or (self._bytes > HELD_BYTES and len(self._open) > 1):
-                _, dropped = self._open.popitem(last=False)
-                self._bytes -= sum(array.nbytes for array in dropped.arrays.values())
-
-
 class ArrowSource(StateSource[_FolderState]):
-    """A Minari dataset in Arrow or Parquet: `folder/<episode>/part-0.arrow`, and `metadata.json` next to each.
-
-    Columns of an episode are loaded when one of its rows is asked for, and the last episodes used stay loaded (256, or
-    256 MB). Large Arrow files are memory-mapped. Episodes at the end whose file is not whole, as a killed writer leaves
-    them, are left out, as the account says. Cost of opening: the footer of each file the first time, a stat afterwards.
-    """
+    """A Minari dataset in Arrow or Parquet: `folder/<episode>/part-0.arrow`, and `metadata.json` next to each."""
 
     def __init__(self, folder: Path, infos: Infos = "strict", cache: index_cache.Where = "user") -> None:
         self.folder = Path(folder).absolute()
         self._infos: Infos = infos
         self._cache: index_cache.Where = cache
-        self._held = _EpisodeCache()
+        self._held = Cache(HELD_BYTES)  # opened files by number, and columns by number and path
         self._places = Cache(PLACES)  # of columns in files behind URLs
         self._state = self._load()
 
@@ -221,20 +173,21 @@ class ArrowSource(StateSource[_FolderState]):
 
     def _column(self, view: _FolderState, e: int, column: str, leaf: ArrowColumn) -> Any:
         """A leaf of an episode, loaded or from the cache."""
-        episode_table = self._held.get(int(view.numbers[e]), view.parts[e])
-        episode_table.part.check()
-        array = episode_table.arrays.get(column)
-        if array is None:
+        number = int(view.numbers[e])
+        opened = self._held.get(number, lambda: (arrow_table.EpisodeFile(view.parts[e]), HELD_BYTES // HELD))
+        opened.check()
+
+        def loaded() -> tuple[Array, int]:
             steps = int(view.offsets[e + 1] - view.offsets[e])
             rows = {"step": steps, "boundary": steps + 1, "episode": 1}[leaf.align]
-            table = episode_table.part.column(column.split("/", 1)[0])
-            array = episode_table.arrays[column] = arrow_table.values(table, column, leaf, rows, view.parts[e])
-            self._held.grow(array.nbytes)
-        return array
+            table = opened.column(column.split("/", 1)[0])
+            array = arrow_table.values(table, column, leaf, rows, view.parts[e])
+            return array, min(array.nbytes, HELD_BYTES)  # a column of any size is kept until others come
+
+        return self._held.get((number, column), loaded)
 
     @property
     def stated(self) -> Mapping[str, Any]:
-        """The totals that the metadata states."""
         return self.state.stated
 
     def stored_entries(self, e: int) -> dict[str, Any]:
@@ -330,8 +283,7 @@ class ArrowSource(StateSource[_FolderState]):
     def _index(
         self,
     ) -> tuple[IntArray, tuple[Path, ...], IntArray, IntArray, list[Any], list[list[Any]], list[LeftOut]]:
-        """Episodes, their files, rows and schemas, and episodes that were left out; from the cache if nothing
-        changed."""
+        """Episodes, their files, rows and schemas, and those that were left out; from the cache if nothing changed."""
         numbers, parts, states, inodes, left_out = self._listed()
         place, key = index_cache.place(self.folder, self._cache), json.dumps([str(self.folder), states, inodes])
         cached = None if place is None or self._cache == "refresh" else index_cache.load(place, key)

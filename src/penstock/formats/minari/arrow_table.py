@@ -90,9 +90,7 @@ def remote_ranges(path: Path, name: str, places: Cache) -> list[Wanted]:
 
 
 class EpisodeFile:
-    """The file of an episode, opened: small Arrow files are read, large ones mapped, Parquet is decoded by the column.
-    Of large Arrow files behind a URL, the columns that are read are fetched.
-    """
+    """The file of an episode, opened: small Arrow files are read, large ones mapped or fetched by the column."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

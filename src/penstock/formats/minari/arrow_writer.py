@@ -37,10 +37,7 @@ def create(
 
 
 class ArrowWriter(writing.DatasetWriter):
-    """Appends episodes to `folder`: each is written under a hidden name and renamed to its number.
-
-    Writers take turns by a lock on the folder, kept while an episode is being saved. `sync="episode"` costs six fsyncs.
-    """
+    """Appends episodes to `folder`: each is written under a hidden name and renamed to its number."""
 
     def __init__(self, folder: Path, plan: writing.WritePlan, data_format: str, sync: writing.Sync = "close") -> None:
         super().__init__(folder, plan, sync)
@@ -159,7 +156,6 @@ class ArrowWriter(writing.DatasetWriter):
         )
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the dataset, atomically."""
         self._check()
         with self._locked():
             entries = changed(self._entries(), metadata)

@@ -1,13 +1,9 @@
 """From columns with their rows an episode to a spec: alignment, dtypes, and what to do where episodes differ.
 
-Required columns (observations, actions, rewards, flags) must be in every episode, with T + 1 or T rows. All others
-(infos, and what a callback added) are optional: their alignment is read off their lengths, the same in all episodes,
-T + 1 rows before T rows before one row. Where an optional column is missing from some episodes, or has another
-shape, `infos="strict"` raises, and `"skip"` leaves the column out. `"union"` fills what is missing with NaN, zero or ""
-and adds a mask column `present/<column>` (one bool an episode). Rows of several shapes with equally many axes are
-filled up to the largest; `shapes/<column>` says what shape they have in each episode.
-
-In files, the items of a tuple are called `_index_i`.
+Required columns (observations, actions, rewards, flags) must be in every episode, with T + 1 or T rows. All others are
+optional: their alignment is read off their lengths, and `infos` says what becomes of one that some episodes lack or
+have in another shape. `"union"` adds a mask `present/<column>`, and `shapes/<column>` for rows that were filled up. In
+files, the items of a tuple are called `_index_i`.
 """
 
 from __future__ import annotations
@@ -66,10 +62,7 @@ def stored_path(path: str, spec: Spec) -> str:
 
 
 def column_path(stored: str, space: Space | None) -> str:
-    """The column of a dataset at `stored`, the path in an episode group below `observations` or `actions`.
-
-    Without a space, every name `_index_i` counts as item `i` of a tuple.
-    """
+    """The column of a dataset at `stored`, the path in an episode group below `observations` or `actions`."""
     root, *rest = stored.split("/")
     out = [root]
     for key in rest:

@@ -14,28 +14,13 @@ from typing_extensions import override
 from penstock.containers.hdf5 import has_signature
 from penstock.core.damage import warn_damage
 from penstock.core.spec import Spec
-from penstock.errors import (
-    ArgumentError,
-    DataError,
-    FormatError,
-    PenstockError,
-    SpecError,
-    suggestion,
-)
+from penstock.errors import ArgumentError, DataError, FormatError, PenstockError, SpecError, suggestion
 from penstock.files import locked
 from penstock.formats.base.file_facts import ReadFacts
-from penstock.formats.base.findings import Finding
+from penstock.formats.base.findings import Finding, Repair
 from penstock.formats.base.format import Format, HubDataset
-from penstock.formats.base.repairs import Repair
 from penstock.formats.base.writer import Target
-from penstock.formats.minari import (
-    arrow_writer,
-    hdf5_writer,
-    ids,
-    index_cache,
-    metadata,
-    writing,
-)
+from penstock.formats.minari import arrow_writer, hdf5_writer, ids, index_cache, metadata, writing
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
 from penstock.formats.minari.columns import MODES, Infos, check_columns
 from penstock.formats.minari.hdf5_index import MAIN
@@ -62,10 +47,7 @@ HDF5 = replace(ARROW, name="minari, hdf5", ragged="bytes", flat=False)
 
 
 class MinariFormat(Format):
-    """Datasets of the Minari standard: HDF5 of 0.4 and 0.5, Arrow and Parquet of 0.5.
-
-    A path may be the dataset's directory, the `data` directory in it, or an HDF5 file of episodes.
-    """
+    """Datasets of the Minari standard: HDF5 of 0.4 and 0.5, Arrow and Parquet of 0.5."""
 
     name: ClassVar[str] = "minari"
     description: ClassVar[str] = "Minari datasets (HDF5, Arrow, Parquet), 0.4 and 0.5"
@@ -115,10 +97,7 @@ class MinariFormat(Format):
         checksums: bool = False,
         **unknown: Any,
     ) -> hdf5_writer.Hdf5Writer | arrow_writer.ArrowWriter:
-        """Create an empty dataset in the directory `path` (which appears only when whole) and open it for writing.
-
-        docs/formats/minari.md describes the options. Columns without a space get the widest one of their dtype.
-        """
+        """Create an empty dataset in the directory `path` (which appears only when whole) and open it for writing."""
         if unknown or data_format not in DATA_FORMATS or layout not in ("0.5", "0.4") or images not in ("raw", "jpeg"):
             raise TypeError(
                 f"expected data_format in {DATA_FORMATS}, layout '0.5' or '0.4', images 'raw' or 'jpeg', "
@@ -148,10 +127,7 @@ class MinariFormat(Format):
     def append(
         self, path: Path, *, sync: writing.Sync = "close", **unknown: Any
     ) -> hdf5_writer.Hdf5Writer | arrow_writer.ArrowWriter:
-        """Open an existing dataset for writing more episodes, in its own layout.
-
-        A dataset without episodes takes the columns of the spaces in its metadata, and no infos.
-        """
+        """Open an existing dataset for writing more episodes, in its own layout."""
         if unknown:
             raise TypeError(f"expected no option but sync, got {unknown}; a dataset is continued as it was begun")
         folder, main = place(path)

@@ -1,20 +1,12 @@
 """From the index of an HDF5 file to columns that can be read: a field and a reader for each.
 
-A column is one part if all its episodes are stored alike, otherwise several. A reader is made for each part: a
-`RowMap` over the memory map for datasets without compression, `FilteredRows` with a cache of decoded tiles for
-others, `VlenRows` and `StringRows` for ragged values and text, `ImageRows` for JPEG frames (recognised by space,
-shape and first bytes). Several parts are put together by `JoinedRows` or `JoinedRagged`, which know the part of each
-episode; episodes without the column get a fill value.
-
-Invariant: the readers of `HDF5Columns` number rows as the dataset does (`offsets`). The readers of parts number the
-rows of their part, and the joined readers translate.
-
-Memory: readers own no values. Mapped bytes belong to the opened files, decoded tiles to one cache for all columns.
+A column is one part if all its episodes are stored alike, otherwise several, which `JoinedRows` or `JoinedRagged` put
+together. The readers of parts number the rows of their part, and the joined readers number rows as the dataset does.
+JPEG frames are recognised by space, shape and first bytes.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,7 +19,7 @@ from penstock.core.cache import Cache
 from penstock.core.ragged import offsets_of
 from penstock.core.space_columns import leaf_columns
 from penstock.core.spaces import Box, Space
-from penstock.core.spec import Align, Spec
+from penstock.core.spec import Align, Kind, Spec
 from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.pieces import RowReader
@@ -47,6 +39,7 @@ from penstock.formats.minari.rows import (
     StringRows,
     VlenRows,
     mapped,
+    owners_of,
 )
 from penstock.kernels.rows import RowMap
 
@@ -75,7 +68,6 @@ class _Piece:
 def readable(
     index: HDF5Index, files: Sequence[File], spaces: Mapping[str, Space | None], infos: Infos, path: str
 ) -> HDF5Columns:
-    """Build the readers."""
     left_out = columns.unread(dict(index.unreadable), infos, path)
     assembly = _Assembly(index, files, spaces)
     stored = {column: [piece.stored for piece in pieces] for column, pieces in assembly.pieces.items()}
@@ -108,40 +100,20 @@ class _Assembly:
         self.pieces = {path: [self._piece(part) for part in indexed[path]] for path in ordered}
 
     def _piece(self, part: ColumnRuns) -> _Piece:
-        kind = "array"
-        dtype = part.dtype
+        kind: Kind = "array"
         shape = part.shape
-        rows: RowReader | None = None
+        rows = self._plain(part) if part.kind in ("array", "string") else None
         ragged: RaggedRows | None = None
-        if part.kind in ("array", "string"):
-            rows = self._plain(part)
-        if part.kind == "string":
+        if part.kind != "array":
             self._flat(part)
-            row = dtype.itemsize * math.prod(part.shape)
-            strings = StringRows(_need(rows), dtype.itemsize, max(part.item, 0) * dtype.itemsize, row)
-            rows = None
-            ragged = strings
-            kind = "text"
-            shape = ()
-        elif part.kind != "array":
-            self._flat(part)
-            ragged, kind = VlenRows(part, self._files), "text" if part.kind == "vlen_string" else "ragged"
-            shape = ()
-        frame = self._frame(part, rows, ragged)
-        if frame is not None:
+            kind = "ragged" if part.kind == "vlen" else "text"
+            ragged = VlenRows(part, self._files) if rows is None else StringRows.of(part, rows)
+            rows, shape = None, ()
+        if (frame := self._frame(part, rows, ragged)) is not None:
             rows, shape = frame
-            ragged = None
-            kind = "array"
-        if kind == "text":
-            dtype = np.dtype(np.uint8)
-        stored = ColumnStorage(
-            "array" if kind == "array" else "text" if kind == "text" else "ragged",
-            dtype,
-            shape,
-            part.episode,
-            part.rows,
-        )
-        return _Piece(stored, rows, ragged)
+            ragged, kind = None, "array"
+        dtype = np.dtype(np.uint8) if kind == "text" else part.dtype
+        return _Piece(ColumnStorage(kind, dtype, shape, part.episode, part.rows), rows, ragged)
 
     def _plain(self, part: ColumnRuns) -> RowReader:
         return FilteredRows(part, self._buffers, self._cache) if part.filters else mapped(part, self._buffers)
@@ -239,8 +211,5 @@ def _join_ragged(column: SpecColumn, pieces: Sequence[_Piece], first: IntArray) 
         return ragged[0][0]
     if len(column.missing):
         ragged.append((BlankRows(column.field.dtype), column.missing))
-    owner, local = np.zeros((2, len(first) - 1), np.int64)
-    lengths = np.diff(first)
-    for number, (_, episode) in enumerate(ragged):
-        owner[episode], local[episode] = number, offsets_of(lengths[episode])[:-1]
+    owner, local = owners_of(first, [episode for _, episode in ragged])
     return JoinedRagged(first, tuple(rows for rows, _ in ragged), owner, local, column.field.dtype)

@@ -1,18 +1,12 @@
 """One pass over a Minari HDF5 file: the positions of the bytes of every column of every episode, as arrays.
 
-Computes: for each column, the *runs* of equal storage (kind, dtype, shape, filters). A run is the dataset of one
-episode: its rows, file, header, and the offset, stored bytes and filter mask of each of its tiles. With these numbers,
-reading a batch needs no object of HDF5: rows of datasets without compression become slices of the memory map.
+A *run* is the dataset of one episode: its rows, file, header, and the offset, stored bytes and filter mask of each of
+its tiles. Reading a batch then needs no object of HDF5. Values of compact datasets are copied to `inline`, which counts
+as one more file. The arrays are kept in the user's cache.
 
-Method: groups and object headers are read by `penstock.containers.hdf5` from the mapped file, about 40 us a dataset.
-Values of compact datasets are in the headers; they are copied to `inline`, which counts as one more file.
-
-Invariants, also for hostile files: the work is bounded by the bytes of the file. No dataset may claim more values than
-its stored bytes can hold (a factor of 1032 for deflate), nor more missing tiles than `MISSING_TILES`, and groups that
-share datasets are refused. External links lead only to `additional_data_<number>.hdf5` in the same folder.
-
-Why arrays: batches are planned and read with NumPy, without a Python object for each dataset. The arrays are also
-kept in the user's cache, so that opening the file again skips this pass.
+The work is bounded by the bytes of the file, also for hostile files: no dataset may claim more values than its stored
+bytes can hold (a factor of 1032 for deflate), nor more missing tiles than `MISSING_TILES`, and groups that share
+datasets are refused. External links lead only to `additional_data_<number>.hdf5` in the same folder.
 """
 
 from __future__ import annotations
@@ -94,17 +88,13 @@ class HDF5Index:
 
     @property
     def runs(self) -> int:
-        """Datasets in all."""
         return sum(len(part.rows) for part in self.parts)
 
 
 def build(
     files: dict[str, File], folder: Path, main: str, spaces: dict[str, Space | None], last: int | None = None
 ) -> HDF5Index:
-    """Index the episodes of the main file and of the files its external links lead to; only the `last` ones if given.
-
-    `files` holds the main file under its name, and is filled with the others. Cost: about 40 us a dataset.
-    """
+    """Index the main file, which `files` has, and those that its links lead to; only the `last` episodes if given."""
     builder = _Builder(spaces, sum(len(file.buffer) for file in files.values()))
     root = files[main].root
     groups = sorted((int(m[1]), name) for name in root.links if (m := EPISODE.fullmatch(name)))
@@ -341,7 +331,6 @@ def _product(numbers: tuple[int, ...]) -> int:
 
 
 def by_column(index: HDF5Index) -> dict[str, list[ColumnRuns]]:
-    """Every column with its parts."""
     columns: dict[str, list[ColumnRuns]] = {}
     for part in index.parts:
         columns.setdefault(part.column, []).append(part)

@@ -1,16 +1,9 @@
 """Read Minari's HDF5 files in place, in the layouts 0.5 and 0.4, without libhdf5 and without locks.
 
-Opening has three steps. The index finds every dataset of every episode (one pass over the headers, or one small file
-of the user's cache). `readable` makes one reader for each column of all episodes. The result is a `_Hdf5State`, which
-never changes, so threads read it without a lock; `refresh` builds another one and replaces it.
-
-The state of a file is its size, time of change and superblock. It decides whether a kept index is used, and it is part
-of the fingerprint. Device and inode are compared for the index alone: a copy that keeps its times is the same dataset.
-A file that another process appends to stays readable: a reader has the superblock of the moment of opening, and an
-appender overwrites no byte that this superblock leads to.
-
-Metadata of episodes are attributes of groups. They are decoded when asked for, and at most `HELD` are kept. In the
-older layout (Minari 0.4), entries of the dataset are attributes of the root, and statistics are on the rewards dataset.
+The state of a file is its size, time of change and superblock. It decides whether a kept index is used, and is part of
+the fingerprint; device and inode are compared for the index alone. A reader has the superblock of the moment of
+opening, and an appender overwrites no byte that this superblock leads to. In the older layout (Minari 0.4), entries of
+the dataset are attributes of the root, and statistics are on the rewards dataset.
 """
 
 from __future__ import annotations
@@ -64,11 +57,7 @@ class _Hdf5State(SourceState):
 
 
 class Hdf5Source(StateSource[_Hdf5State]):
-    """A Minari dataset in HDF5: `folder/main`, with `metadata.json` next to it or attributes on its root.
-
-    `last` opens the last episodes alone, for a quick look. Pickled, it is its path and options. Cost of opening: one
-    pass over the file's headers the first time, one read of the index afterwards.
-    """
+    """A Minari dataset in HDF5: `folder/main`, with `metadata.json` next to it or attributes on its root."""
 
     def __init__(
         self,
@@ -105,7 +94,6 @@ class Hdf5Source(StateSource[_Hdf5State]):
 
     @property
     def stated(self) -> Mapping[str, Any]:
-        """The totals that the metadata states."""
         return self.state.stated
 
     @property

@@ -1,14 +1,10 @@
 """Writing Minari's HDF5 files: every episode saved when `write` returns, by several writers at once if need be.
 
-The order is: the episode's group; the switch of the superblock; then the totals in `metadata.json`, replaced
-atomically. A crash in between leaves totals that are too small, which every reader of ours and the next writer put
-right from what is in the file.
+The order is the episode's group, the switch of the superblock, then the totals in `metadata.json`. A crash in between
+leaves totals that are too small, which every reader of ours and the next writer put right from the file.
 
-HDF5 datasets that were written in parts become one dataset (`join_files`): groups of episodes are copied to one file.
-A group has its final number in its part, so it is copied as it is: values are views of the mapped file of the part, and
-are neither decoded nor converted. Chunks with checksums are verified, and get the same checksum again. Each commit
-makes some groups visible together, so a second call after a kill goes on behind the last commit. Totals and other
-entries come last.
+`join_files` copies groups of episodes, which have their final numbers in their part, without decoding. Each commit
+makes some groups visible together, so a second call after a kill goes on behind the last commit.
 """
 
 from __future__ import annotations
@@ -65,10 +61,7 @@ def create(
 
 
 class Hdf5Writer(writing.DatasetWriter):
-    """Appends episodes to `folder/main_data.hdf5`. The file is locked only while an episode is being saved.
-
-    Cost of a `write`: the bytes, O(log n) for n episodes in the file, and with `sync="episode"` four fsyncs.
-    """
+    """Appends episodes to `folder/main_data.hdf5`. The file is locked only while an episode is being saved."""
 
     def __init__(
         self,
@@ -152,7 +145,6 @@ class Hdf5Writer(writing.DatasetWriter):
         return attributes(entries), beside
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the dataset, atomically."""
         self._check()
         with Appender.open(self._path, fsync=self._each) as file:
             entries = changed(self._entries(), metadata)
@@ -214,7 +206,6 @@ def join_files(parts: Sequence[Path], out: Path, place: Path) -> None:
 
 
 def _entries(data: Path) -> dict[str, Any]:
-    """The entries of a part."""
     entries = metadata.read_json(data / metadata.FILE)
     if entries is not None:
         return entries

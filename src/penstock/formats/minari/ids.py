@@ -33,10 +33,7 @@ class DatasetId(NamedTuple):
 
 
 def parse(dataset_id: str) -> DatasetId:
-    """Take an id such as `"D4RL/door/human-v2"` apart. Source: the Minari 0.5 id grammar.
-
-    A missing version is None, for the caller to judge.
-    """
+    """Take an id such as `"D4RL/door/human-v2"` apart. Source: the Minari 0.5 id grammar."""
     match = DATASET_ID.fullmatch(dataset_id)
     if match is None:
         raise DataError(
@@ -71,16 +68,12 @@ def remote() -> str:
 
 
 def hub() -> str:
-    """URL or folder of the hub."""
     scheme, separator, place = remote().rstrip("/").partition("://")
     return f"{_SCHEMES.get(scheme, f'{scheme}://')}{place}" if separator else scheme
 
 
 def inside(name: str, base: Path | None = None) -> Path:
-    """The directory of an id or namespace below `base` (default: `root()`), which it never leaves.
-
-    The grammar is the caller's business; this holds for any text.
-    """
+    """The directory of an id or namespace below `base` (default: `root()`), which it never leaves."""
     top = root() if base is None else base
     parts = name.replace("\\", "/").split("/")
     if not name.strip("/. \\") or name.startswith(("/", "~")) or ".." in parts or "\0" in name or ":" in parts[0]:
@@ -119,6 +112,5 @@ def ensure_namespace(namespace: str | None, base: Path | None = None) -> None:
 
 
 def namespace_file(namespace: str, base: Path | None) -> Path:
-    """The file with the metadata of a namespace."""
     # Only the whole name has to follow the grammar; a parent of one character is a directory like any other.
     return inside(namespace, base) / NAMESPACE_FILE

@@ -32,8 +32,7 @@ BYTES = 8 << 30  # that all indexes together may have
 
 
 def place(dataset: Path, where: Where) -> Path | None:
-    """The cache file of the dataset at an absolute path, below `PENSTOCK_CACHE` (default `~/.cache/penstock`); None for
-    `"off"`, and where there is no such folder. `"refresh"` says that the file is written and not read."""
+    """The cache file of a dataset; None for `"off"`, and without a folder for caches. `"refresh"` only writes it."""
     if where == "off":
         return None
     with suppress(OSError):

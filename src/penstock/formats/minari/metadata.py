@@ -53,11 +53,7 @@ def lost() -> LeftOut:
 
 
 def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> None:
-    """Replace a file by the JSON of `data`, atomically: a reader or a crash sees the old one or the new one.
-
-    NumPy numbers and arrays, sets and paths are written as JSON has them. Cost: two fsyncs, none if it need not be
-    `durable`.
-    """
+    """Replace a file by the JSON of `data`, atomically: a reader or a crash sees the old one or the new one."""
     raw = strict_dumps(data).encode()
     write_atomic(path, raw, durable="folder" if durable else "none")
 
@@ -71,10 +67,7 @@ def dumps(data: Any) -> str:
 
 
 def strict_dumps(data: Any) -> str:
-    """What `dumps` gives, as every JSON parser reads it: JSON has no `Infinity` and no `NaN`.
-
-    An infinite float is 1e999 or -1e999, which is JSON and which parsers read as infinite; NaN is null.
-    """
+    """JSON that every parser reads: an infinite float is 1e999, which is read as infinite, and NaN is null."""
     text = dumps(data)
     if not any(word in text for word in ("Infinity", "NaN")):  # also where they stand in text
         return text
@@ -108,10 +101,7 @@ def _plain(value: object) -> Any:
 
 
 def space(metadata: Mapping[str, Any], name: str, path: Path) -> Space | None:
-    """The space `"observation_space"` or `"action_space"`. Nothing is executed.
-
-    None where it is missing, or has a type that the standard does not have, as programs may register.
-    """
+    """The space `"observation_space"` or `"action_space"`. Nothing is executed."""
     stored = metadata.get(name)
     if stored is None:
         return None

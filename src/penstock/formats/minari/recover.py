@@ -13,9 +13,8 @@ from penstock.core.narrowing import is_integer
 from penstock.core.spaces import Space
 from penstock.core.spec import Spec
 from penstock.errors import FormatError, SpecError, UnknownFormatError
-from penstock.formats.base.findings import Finding
+from penstock.formats.base.findings import Finding, Repair
 from penstock.formats.base.metadata import each_metadata
-from penstock.formats.base.repairs import Repair
 from penstock.formats.minari import ids, metadata
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
 from penstock.formats.minari.columns import check_columns
@@ -44,10 +43,7 @@ def rebuild_metadata(
     action_space: Space | None = None,
     entries: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Replace lost metadata: totals from the files, spaces as given, or the widest boxes that the columns fit.
-
-    `entries` are further ones (env_spec, author, ...). Returns what was written.
-    """
+    """Replace lost metadata: totals from the files, spaces as given, or the widest boxes that the columns fit."""
     whole = _rebuilt_entries(path, observation_space, action_space, entries)
     metadata.write_json(place(Path(path))[0] / metadata.FILE, whole)
     return whole
@@ -96,7 +92,6 @@ def _rebuilt_entries(
 
 
 def metadata_findings(path: Path, open_source: Callable[..., MinariSource], infos: str) -> Iterator[Finding]:
-    """Every finding in the metadata of a dataset and of its episodes."""
     source, problems = _opened(path, open_source, infos)
     yield from problems
     if source is None:

@@ -84,7 +84,6 @@ class FilteredRows:
             rows.gather(local[band] + mine.start - self.cuts[mine.run], mine.length, mine.destination, out)
 
     def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
-        """Return the bytes of the chunks that `gather` would fetch, those that are decoded already as well."""
         if not self._files.lazy:
             return []
         bands = np.unique(cut(self.cuts, start, length, start).run)
@@ -146,8 +145,16 @@ class FillRows:
     value: ByteArray
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
-        """Write the value."""
         out.reshape(-1, len(self.value))[expand(destination, length)] = self.value
+
+
+def owners_of(first: IntArray, runs: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
+    """`[E]` the share of each run, and `[E]` the first row of the run in its share, by the runs of each share."""
+    owner, local = np.zeros((2, len(first) - 1), np.int64)
+    lengths = np.diff(first)
+    for number, mine in enumerate(runs):
+        owner[mine], local[mine] = number, offsets_of(lengths[mine])[:-1]
+    return owner, local
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,16 +183,9 @@ class JoinedRows:
 
     @cached_property
     def _runs(self) -> tuple[IntArray, IntArray]:
-        """`[E]` the share of each run, and `[E]` the first row of the run in its share."""
-        owner, local = np.zeros((2, len(self.first) - 1), np.int64)
-        lengths = np.diff(self.first)
-        for number, share in enumerate(self.shares):
-            owner[share.runs] = number
-            local[share.runs] = offsets_of(lengths[share.runs])[:-1]
-        return owner, local
+        return owners_of(self.first, [share.runs for share in self.shares])
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
-        """Gather from each share that is concerned."""
         for share, mine, begin in self._by_share(start, length, destination):
             if share.dtype == self.dtype and share.shape == self.shape:
                 share.rows.gather(begin, mine.length, mine.destination, out)
@@ -193,7 +193,6 @@ class JoinedRows:
                 self._convert(share, begin, mine.length, mine.destination, out)
 
     def remote_ranges(self, start: IntArray, length: IntArray) -> list[Wanted]:
-        """Return the bytes that `gather` would fetch."""
         return [
             wanted
             for share, mine, begin in self._by_share(start, length, start)
@@ -236,14 +235,12 @@ class RaggedRows(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class VlenRows:
-    """Variable-length elements of a part: the header of a dataset is parsed for each piece that is read. Of rows that
-    are lists, the lists of the part's `item`."""
+    """Variable-length elements of a part, or its `item` of rows of lists; each read parses the dataset's header."""
 
     part: ColumnRuns
     files: Sequence[File]
 
     def read(self, start: IntArray, length: IntArray) -> Ragged:
-        """The elements of all spans."""
         first = offsets_of(self.part.rows)
         pieces = cut(first, start, length, start)
         values = [
@@ -278,8 +275,12 @@ class StringRows:
     first: int
     row: int
 
+    @classmethod
+    def of(cls, part: ColumnRuns, rows: RowReader) -> StringRows:
+        width = part.dtype.itemsize
+        return cls(rows, width, max(part.item, 0) * width, width * math.prod(part.shape))
+
     def read(self, start: IntArray, length: IntArray) -> Ragged:
-        """The texts of all spans."""
         places = offsets_of(length)
         raw = np.zeros((int(places[-1]), self.row), np.uint8)
         self.rows.gather(start, length, places[:-1], raw.reshape(-1))
@@ -294,14 +295,12 @@ class BlankRows:
     dtype: np.dtype[Any]
 
     def read(self, start: IntArray, length: IntArray) -> Ragged:
-        """As many empty rows."""
         return Ragged(np.empty(0, self.dtype), np.zeros(int(length.sum()) + 1, np.int64))
 
 
 @dataclass(frozen=True, eq=False)
 class JoinedRagged:
-    """A ragged column whose episodes are stored in different ways: `owner[r]` is the share of run `r`, whose rows
-    begin at `local[r]` in it. `first` `[E + 1]` are the column's rows at which episodes begin."""
+    """A ragged column whose run `r` is in share `owner[r]`, from row `local[r]` on; episodes begin at rows `first`."""
 
     first: IntArray
     shares: tuple[RaggedRows, ...]
@@ -310,7 +309,6 @@ class JoinedRagged:
     dtype: np.dtype[Any]
 
     def read(self, start: IntArray, length: IntArray) -> Ragged:
-        """Each piece from its share."""
         pieces = cut(self.first, start, length, start)
         begin = self.local[pieces.run] + pieces.start - self.first[pieces.run]
         values = [
@@ -323,7 +321,6 @@ class JoinedRagged:
 
 
 def _empty(dtype: np.dtype[Any]) -> Ragged:
-    """No rows."""
     return Ragged(np.empty(0, dtype), np.zeros(1, np.int64))
 
 

@@ -58,7 +58,6 @@ class DatasetWriter(PartWriter):
 
     @property
     def spec(self) -> Spec:
-        """The columns that episodes must have."""
         return self._plan.spec
 
     @override
@@ -70,10 +69,7 @@ class DatasetWriter(PartWriter):
         self._begin = start.episode
 
     def write_all(self, episodes: Iterable[Episode]) -> list[int]:
-        """Save several, with one commit for 8 MB, 1024 episodes or two seconds, the least of these.
-
-        Memory: 8 MB, or one episode.
-        """
+        """Save several, with one commit for 8 MB, 1024 episodes or two seconds, the least of these."""
         return [number for batch in batches(episodes, self._clock) for number in self._commit(batch)]
 
     @abstractmethod
@@ -143,20 +139,17 @@ class WritePlan:
 
 
 def seed_of(seed: Any) -> int:
-    """A seed as an int."""
     if not is_integer(seed) or not -(2**63) <= int(seed) < 2**64:
         raise DataError(f"expected a seed that 64 bits hold, got {seed!r}")
     return int(seed)
 
 
 def bytes_of(episode: Episode) -> int:
-    """Bytes of all columns."""
     return sum(array.nbytes for array in episode.columns.values())
 
 
 def batches(episodes: Iterable[Episode], clock: Callable[[], float] = time.monotonic) -> Iterator[list[Episode]]:
-    """Episodes in lists that one commit saves: a list ends with `BATCH` bytes, with `EPISODES`, or when it is
-    `SECONDS` old as an episode comes. `clock` tells seconds. Memory: one list."""
+    """Episodes in lists that one commit saves: `BATCH` bytes, `EPISODES`, or `SECONDS` old as an episode comes."""
     waiting: list[Episode] = []
     size, begin = 0, 0.0
     for episode in episodes:
@@ -183,7 +176,6 @@ def install(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def text(column: Ragged) -> list[str]:
-    """The rows of a text column as strings."""
     try:
         return column.strings()
     except UnicodeDecodeError as error:

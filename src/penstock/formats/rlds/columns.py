@@ -1,11 +1,8 @@
 """Columns of episodes, read from the lists of records.
 
-A batch has rows `a : b` of many records, which `read_pieces` reads with one call of a kernel. Where the values of all
-records are in one piece in the files, as float32 and small booleans mostly are, a `RowMap` copies them in place. What
-is unusual or damaged is left to `read_into`, which reads rows of one record and says what is wrong with them; numbers
-that it decodes are kept in a cache.
-
-Memory does not grow with what was read, but for the places of texts, tensors and images: 4 bytes for each.
+Where the values of all records are in one piece in the files, a `RowMap` copies them in place. A kernel reads the rows
+of many other records with one call (`read_pieces`). What is unusual or damaged is left to `read_into`, which reads rows
+of one record and says what is wrong with them.
 """
 
 from __future__ import annotations
@@ -64,11 +61,9 @@ class FeatureColumn(ABC):
         return range(self.key, self.key + len(self.feature.keys))
 
     def list_of(self, record: int, number: int = 0) -> FeatureList:
-        """Return a list of the feature in a record."""
         return self.records.find(record, self.key + number)
 
     def field(self, align: Align) -> Field:
-        """Return the field of the column."""
         feature = self.feature
         if feature.kind == "text":
             return Field(feature.dtype, (), align, "text")
@@ -89,7 +84,6 @@ class FeatureColumn(ABC):
         return np.arange(len(pieces.run))
 
     def _lists(self, pieces: RowPieces) -> _Lists:
-        """Return where the lists of pieces are."""
         index = self.records.index
         data, message = self.records.messages(pieces.run)
         spans = index.spans[pieces.run, self.key]
@@ -104,10 +98,7 @@ class FeatureColumn(ABC):
 
 
 class _Lists(NamedTuple):
-    """Lists of the pieces of a read: in bytes `begin : end` of `data`, `total` values of a kind.
-
-    The message of each begins at `message`. `sound` marks lists that are within their records.
-    """
+    """Lists of the pieces of a read: in bytes `begin : end` of `data`, `total` values of a kind."""
 
     data: ByteArray
     message: IntArray
@@ -118,7 +109,6 @@ class _Lists(NamedTuple):
     sound: BoolArray
 
     def take(self, chosen: IntArray) -> _Lists:
-        """Some of the lists."""
         places = self.message[chosen], self.begin[chosen], self.end[chosen], self.total[chosen]
         return _Lists(self.data, *places, self.kind[chosen], self.sound[chosen])
 
@@ -197,7 +187,6 @@ class BlobColumn(FeatureColumn):
     """Values of bytes: one a row."""
 
     def blobs(self, record: int, a: int, b: int) -> list[bytes]:
-        """Return the bytes of values `a : b`."""
         feature_list = self.list_of(record)
         return blobs_at(feature_list.data, blob_places(feature_list, self.steps(record))[a:b])
 

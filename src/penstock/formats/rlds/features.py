@@ -1,22 +1,14 @@
-"""Features of a TFDS dataset, from the tree in its `features.json`.
+"""Features of a TFDS dataset, from the tree in its `features.json`. docs/formats/rlds.md has the names of columns.
 
 A record has a list of values for each leaf of the tree, under the path of the leaf. A leaf below `steps` has the values
 of all steps end to end. A sequence within a step adds a list of lengths, and its values have another name.
-
-| feature of a step | column |
-|---|---|
-| `observation`, `observation/x` | `observations`, `observations/x` |
-| `action`, `action/x` | `actions`, `actions/x` |
-| `reward`, `discount` | `rewards`, `discounts` |
-| `is_terminal` | `terminations` |
-| `is_last` | `truncations`, without those steps that are terminal |
-| others | the same name |
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +18,7 @@ import numpy as np
 from penstock.core.boundary import json_object
 from penstock.core.narrowing import is_dict, is_list
 from penstock.core.spec import Spec
-from penstock.errors import FormatError
+from penstock.errors import ArgumentError, FormatError, suggestion
 from penstock.files.remote import read_bytes
 
 FEATURES = "features.json"
@@ -162,7 +154,6 @@ def _dtype(name: Any, feature: str, path: Path) -> np.dtype[Any]:
 
 
 def column_of_feature(path: str) -> str:
-    """Return the name of the column of a feature."""
     if not path.startswith(f"{STEPS}/"):
         return path
     root, *rest = path.removeprefix(f"{STEPS}/").split("/")
@@ -183,7 +174,6 @@ def is_metadata(feature: RLDSFeature) -> bool:
 
 
 def metadata_name(path: str) -> str:
-    """Return the name of an entry in the metadata of an episode."""
     return path.removeprefix(f"{METADATA}/")
 
 
@@ -222,3 +212,117 @@ def read_own(folder: Path) -> OwnFile | None:
     return OwnFile(
         Spec.from_json(entries["spec"]), columns, entries["last_step"], dict(entries["metadata"]), entries["images"]
     )
+
+
+INFO = "dataset_info.json"
+SPLIT = re.compile(r"[\w+]+")
+VERSION = re.compile(r"\d+\.\d+\.\d+")
+_SHARD = re.compile(r"(?P<name>.+)-(?P<split>[\w]+)\.(?P<kind>\w+)-(?P<number>\d{5,})-of-(?P<count>\d{5,})")
+
+
+@dataclass(frozen=True)
+class SplitFiles:
+    """The shards of one split."""
+
+    name: str
+    kind: str
+    paths: tuple[Path, ...]
+    count: int
+    lengths: tuple[int, ...]
+
+
+def is_version(path: Path) -> bool:
+    return (path / FEATURES).is_file() and any(_SHARD.fullmatch(file.name) for file in path.iterdir())
+
+
+def versions_below(path: Path) -> dict[str, list[Path]]:
+    """Return the folders of versions below a dataset's folder, by config (`""` without), the oldest version first."""
+    folders: dict[str, list[Path]] = {}
+    for config in (path, *sorted(child for child in path.iterdir() if child.is_dir())):
+        names = [v for v in config.iterdir() if VERSION.fullmatch(v.name) and v.is_dir() and is_version(v)]
+        if names:
+            key = "" if config == path else config.name
+            folders[key] = sorted(names, key=lambda v: [int(part) for part in v.name.split(".")])
+    return folders
+
+
+def version_folder(path: Path, config: str | None, version: str | None) -> Path:
+    if is_version(path):
+        if config is not None or version is not None:
+            raise ArgumentError(
+                f"expected no config and version for the folder of one version, got {config}, {version}"
+            )
+        return path
+    folders = versions_below(path)
+    if not folders:
+        raise FormatError(f"expected {FEATURES} next to shards, found none", path=path)
+    if config is None and len(folders) > 1:
+        raise ArgumentError(
+            f"expected the name of a config, as config={next(iter(folders))!r}; there are {list(folders)}"
+        )
+    name = next(iter(folders)) if config is None else config
+    if name not in folders:
+        raise ArgumentError(f"no config {name!r}{suggestion(name, folders)}; there are {list(folders)}")
+    known = {folder.name: folder for folder in folders[name]}
+    if version is not None and version not in known:
+        raise ArgumentError(f"no version {version!r}; there are {list(known)}")
+    return folders[name][-1] if version is None else known[version]
+
+
+def read_info(folder: Path) -> dict[str, Any]:
+    """Return `dataset_info.json`, empty if there is none."""
+    path = folder / INFO
+    if not path.is_file():
+        return {}
+    return json_object(read_bytes(path), path)
+
+
+def splits_of(folder: Path, info: Mapping[str, Any]) -> dict[str, SplitFiles]:
+    """Return the splits of a version by name, in the order of `dataset_info.json`, others behind."""
+    shards: dict[str, list[re.Match[str]]] = {}
+    for file in sorted(folder.iterdir()):
+        if (match := _SHARD.fullmatch(file.name)) is not None:
+            shards.setdefault(match["split"], []).append(match)
+    said = _lengths(info)
+    ordered = [name for name in said if name in shards] + [name for name in shards if name not in said]
+    return {name: _split(folder, name, shards[name], said.get(name, ())) for name in ordered}
+
+
+def _split(folder: Path, name: str, shards: Sequence[re.Match[str]], lengths: Sequence[int]) -> SplitFiles:
+    kinds, counts = {shard["kind"] for shard in shards}, {int(shard["count"]) for shard in shards}
+    if len(kinds) > 1 or len(counts) > 1 or len({shard["name"] for shard in shards}) > 1:
+        raise FormatError(f"expected shards of one set, got {[s.string for s in shards][:8]}", path=folder)
+    count = counts.pop()
+    ordered = sorted(shards, key=lambda shard: int(shard["number"]))
+    numbers = [int(shard["number"]) for shard in ordered]
+    known = tuple(lengths[n] for n in numbers) if len(lengths) == count and numbers[-1] < count else ()
+    return SplitFiles(name, kinds.pop(), tuple(folder / shard.string for shard in ordered), count, known)
+
+
+def _lengths(info: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    listed: Any = info.get("splits")
+    lengths: dict[str, tuple[int, ...]] = {}
+    for split in listed if is_list(listed) else []:
+        if is_dict(split) and isinstance(split.get("name"), str):
+            sizes: Any = split.get("shardLengths")
+            lengths[split["name"]] = tuple(int(size) for size in sizes) if is_list(sizes) else ()
+    return lengths
+
+
+def chosen_splits(splits: Mapping[str, SplitFiles], wanted: str | None, folder: Path) -> list[SplitFiles]:
+    """Return the splits that an option names: one, several joined by `+`, or all."""
+    if not splits:
+        raise FormatError("expected shards of a split, found none", path=folder)
+    if wanted is None:
+        if len(splits) > 1 and "train" not in splits:
+            raise ArgumentError(
+                f"expected the name of a split, as split={next(iter(splits))!r}; there are {list(splits)}"
+            )
+        wanted = "train" if len(splits) > 1 else next(iter(splits))
+    names = list(splits) if wanted == "all" and "all" not in splits else wanted.split("+")
+    for name in names:
+        if name not in splits:
+            raise ArgumentError(f"no split {name!r}{suggestion(name, splits)}; there are {list(splits)}, and 'all'")
+    if len(set(names)) < len(names):
+        raise ArgumentError(f"expected each split once, got {wanted!r}")
+    return [splits[name] for name in names]

@@ -13,11 +13,11 @@ from typing_extensions import override
 from penstock.core.spec import Spec
 from penstock.errors import ChecksumError, FormatError, PenstockError
 from penstock.files import locked
+from penstock.formats.base.findings import Repair
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.metadata import each_metadata
-from penstock.formats.base.repairs import Repair
 from penstock.formats.base.writer import Target
-from penstock.formats.rlds.folder import SPLIT, is_version, version_folder, versions_below
+from penstock.formats.rlds.features import SPLIT, is_version, version_folder, versions_below
 from penstock.formats.rlds.index import shard_ends, tail_repairs
 from penstock.formats.rlds.source import RLDSSource
 from penstock.formats.rlds.writer import RLDSWriter, join_datasets
@@ -57,7 +57,6 @@ class RLDSFormat(Format):
             return False
 
     def open(self, path: Path, **options: Any) -> RLDSSource:
-        """Open for reading."""
         base, colon, split = str(path).rpartition(":")
         if colon and not path.exists():
             given: dict[str, Any] = {"split": split, **options}

@@ -1,19 +1,12 @@
 """Index of the records of a split: where they are, where the list of each feature is, and how many steps they have.
 
-The index is made in one pass over the heads of records and of their features, by several threads, one shard each; the
-values are skipped. It is kept in the user's cache, under the name, size and time of each shard. Places in it are
-compared with the files before anything is read there.
-
-Of a remote shard whose records are large (`LARGE`, by the lengths in `dataset_info.json`), the heads alone are fetched.
-Other remote shards are fetched whole for their index: small records are faster to fetch than to ask for one by one, and
-the chunks of an ArrayRecord file are compressed.
+One pass over the heads of records and features makes it, one thread a shard. It is kept in the user's cache, and places
+in it are compared with the files before anything is read there. Of a remote shard whose records are large (`LARGE`) the
+heads alone are fetched; small records are faster to fetch whole than to ask for one by one.
 
 A record whose message is damaged, or whose features disagree about the number of steps, is left out, and so are the
-records behind a damaged size. `RecordIndex.damaged` names them.
-
-A shard ends in half a record if the size of its last record is not whole, or is right and reaches behind the end of the
-file. That tail, and a total that a killed writer did not write, can be repaired. If `dataset_info.json` states more
-records than there are whole ones, complete records are lost: that is no torn tail, and nothing is changed.
+records behind a damaged size. The half record of a killed writer and its total can be repaired. If `dataset_info.json`
+states more records than there are whole ones, complete records are lost, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -39,15 +32,13 @@ from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import FormatError
 from penstock.files.arrays import Arrays, read_arrays, write_arrays
-from penstock.files.fetched_parts import FetchedParts
-from penstock.files.mapping import is_lazy, read_mapped
+from penstock.files.mapping import FetchedParts, is_lazy, read_mapped
 from penstock.files.remote import file_state, is_mirrored
 from penstock.files.user_cache import make_room, user_cache
 from penstock.flow import OrderedMap, PrefetchLimits
-from penstock.formats.base.repairs import Repair, cut_repair
+from penstock.formats.base.findings import Repair, cut_repair
 from penstock.formats.base.signatures import POINTED, POINTER
-from penstock.formats.rlds.features import RLDSFeature
-from penstock.formats.rlds.folder import INFO, SplitFiles, read_info, splits_of
+from penstock.formats.rlds.features import INFO, RLDSFeature, SplitFiles, read_info, splits_of
 from penstock.kernels.crc32c import HEAD, TAIL, crc32c, masked
 from penstock.kernels.examples import ABSENT, BYTES, LACKING, PART, SOUND, count_blobs, scan_examples
 

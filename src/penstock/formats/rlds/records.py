@@ -78,7 +78,6 @@ class RLDSRecords:
             yield
 
     def remote_ranges(self, records: IntArray, keys: Sequence[int], *, verify: bool = True) -> list[Wanted]:
-        """Return the bytes behind a URL that `reading` fetches."""
         if not self._files.lazy or not len(records):
             return []
         index = self.index
@@ -122,7 +121,6 @@ class RLDSRecords:
         return self._data, self._begin[records]
 
     def find(self, record: int, key: int) -> FeatureList:
-        """Return the list of a key in a record that was verified."""
         data, base = self.bytes_of(record)
         begin, end, count = self.index.spans[record, key].tolist()
         return FeatureList(data, base + begin, base + end, count, int(self.index.kinds[record, key]))
@@ -227,7 +225,6 @@ def blobs_at(data: ByteArray, places: IntArray) -> list[bytes]:
 
 
 def text_of(blobs: Sequence[bytes]) -> Ragged:
-    """Return text as ragged bytes."""
     return Ragged(np.frombuffer(b"".join(blobs), np.uint8), offsets_of([len(blob) for blob in blobs]))
 
 

@@ -31,19 +31,24 @@ from penstock.formats.rlds.columns import EncodedImages, EncodedText, FeatureCol
 from penstock.formats.rlds.features import (
     ENDS,
     FEATURES,
+    INFO,
     OTHERS,
     OWN,
     STEPS,
     LastStep,
     OwnFile,
     RLDSFeature,
+    SplitFiles,
+    chosen_splits,
     column_of_feature,
     is_metadata,
     metadata_name,
     read_features,
+    read_info,
     read_own,
+    splits_of,
+    version_folder,
 )
-from penstock.formats.rlds.folder import INFO, SplitFiles, chosen_splits, read_info, splits_of, version_folder
 from penstock.formats.rlds.index import BEHIND, RecordIndex, check_places, index_split, shard_ends
 from penstock.formats.rlds.records import ChunkedRecords, RLDSRecords, text_of
 
@@ -308,7 +313,6 @@ def _with_observations(
 
 
 def _chosen(readable: Mapping[str, _RLDSColumn], columns: Sequence[str]) -> dict[str, _RLDSColumn]:
-    """Return the columns of these names."""
     if unknown := [name for name in columns if name not in readable]:
         message = f"no column {unknown[0]!r}{suggestion(unknown[0], readable)}; there are {list(readable)}"
         raise ArgumentError(message)
@@ -403,8 +407,7 @@ def _last_step(readers: Mapping[str, FeatureColumn], records: RLDSRecords) -> tu
 def _says(
     record: int, records: RLDSRecords, known: Mapping[str, FeatureColumn], actions: Sequence[FeatureColumn]
 ) -> tuple[Literal["step", "moved", "still"], bool]:
-    """Return whether the last step of a record is one of all; of others, whether the agent moved before, and whether
-    each step before had a reward."""
+    """Whether a record's last step is one of all; else whether the agent moved before, and each step had a reward."""
     used = [*actions, *known.values()]
     moved, rewarded = False, True
     with records.reading(np.array([record]), [key for reader in used for key in reader.keys], verify=False):

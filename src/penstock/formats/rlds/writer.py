@@ -30,17 +30,20 @@ from penstock.formats.base.writer import Writer, check_columns, check_open
 from penstock.formats.rlds.features import (
     ENDS,
     FEATURES,
+    INFO,
     METADATA,
     OTHERS,
     OWN,
     STEPS,
+    VERSION,
     Images,
     OwnFile,
     RLDSFeature,
     feature_of_column,
+    read_info,
     read_own,
+    splits_of,
 )
-from penstock.formats.rlds.folder import INFO, VERSION, read_info, splits_of
 
 _FLAGS = ("is_first", "is_last", "is_terminal")
 _NAME = re.compile(r"[A-Za-z]\w*")
@@ -189,7 +192,6 @@ def join_datasets(parts: Sequence[Path], out: Path, place: Path) -> None:
 
 
 def _stored_features(spec: Spec, images: Images) -> dict[str, RLDSFeature]:
-    """Return the feature of each column."""
     features: dict[str, RLDSFeature] = {}
     for column, field in spec.items():
         path = column if field.align == "episode" else f"{STEPS}/{feature_of_column(column)}"
@@ -229,7 +231,6 @@ def _tree(features: Mapping[str, RLDSFeature], images: Images) -> dict[str, Any]
 
 
 def _feature_of(path: str, field: Field, images: Images) -> RLDSFeature:
-    """Return the feature in which a column is stored."""
     dtype = field.dtype.newbyteorder("=")
     if dtype.kind not in _LISTS:
         raise SpecError(f"expected columns of numbers or text, got {path} as {field}")
@@ -245,7 +246,6 @@ def _feature_of(path: str, field: Field, images: Images) -> RLDSFeature:
 
 
 def _is_image(shape: tuple[int, ...], images: Images) -> bool:
-    """Return whether arrays of a shape are stored as images."""
     channels = (1, 3) if images == "jpeg" else (1, 3, 4)
     return len(shape) == 3 and min(shape[:2]) >= _SIDE and shape[2] in channels
 
@@ -264,12 +264,10 @@ def _tree_of(feature: RLDSFeature, images: Images) -> dict[str, Any]:
 
 
 def _group_of(children: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the node of a dict of features."""
     return {"pythonClassName": f"{_CLASSES}features_dict.FeaturesDict", "featuresDict": {"features": dict(children)}}
 
 
 def _steps_of(children: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the node of the steps."""
     inner = {"feature": _group_of(children), "length": "-1"}
     return {"pythonClassName": f"{_CLASSES}dataset_feature.Dataset", "sequence": inner}
 
@@ -281,7 +279,6 @@ def _message_of(lists: Mapping[str, bytes]) -> bytes:
 
 
 def _list_of(feature: RLDSFeature, rows: Array, images: Images) -> bytes:
-    """Return the Feature with the values of rows."""
     if isinstance(rows, Ragged):
         size = rows.values.itemsize * math.prod(rows.values.shape[1:])
         data = np.ascontiguousarray(rows.values).tobytes()
@@ -314,7 +311,7 @@ def _varints(values: IntArray) -> bytes:
 
 
 def _padded(rows: Array, count: int) -> Array:
-    """Return rows with a last row of zeros, or none, so that there are `count`."""
+    """Return rows with a last row of zeros, or none, to make `count`."""
     if len(rows) == count:
         return rows
     if isinstance(rows, Ragged):

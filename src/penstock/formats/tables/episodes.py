@@ -39,7 +39,6 @@ class EndColumns:
     def of(
         cls, leaves: Mapping[str, TableColumn], episode: str | None, meanings: Mapping[str, Meaning], path: Path
     ) -> EndColumns:
-        """Return the columns of a table."""
         column = episode_column(leaves, episode, path)
         numbers = {name: leaf for name, leaf in leaves.items() if name != column and _is_number(leaf)}
         steps = [name for name in numbers if meaning_of(name, meanings) == "step"]
@@ -64,7 +63,6 @@ class EndColumns:
         return Account(tuple(left_out), ends=f"episodes end {' or '.join(words)}")
 
     def names(self) -> list[str]:
-        """All columns."""
         return [self.episode, *([] if self.step is None else [self.step]), *self.flags]
 
 
@@ -78,7 +76,6 @@ def _is_number(leaf: TableColumn) -> bool:
 
 
 def runs_of(shards: Sequence[TableShard], leaves: Mapping[str, TableColumn], columns: EndColumns) -> StepRuns:
-    """Return the runs of rows in files."""
     parts = [_runs_in(shard, blocks, leaves, columns) for shard in shards for blocks in _spans(shard)]
     return StepRuns.joined(parts or [_no_runs(leaves, columns)])
 
@@ -161,7 +158,6 @@ def end_leaves(schema: Any, episode: str | None, meanings: Mapping[str, Meaning]
 
 
 def episode_column(leaves: Mapping[str, TableColumn], name: str | None, path: Path) -> str:
-    """Return the path of the episode column."""
     if name is None:
         column = next((known for known in IDS if known in leaves), None)
         if column is None:

@@ -12,12 +12,10 @@ from typing_extensions import override
 from penstock.containers.arrow.footer import footer_end, footer_like, lacks_footer
 from penstock.errors import PenstockError
 from penstock.formats.base.file_facts import FileSurvey
-from penstock.formats.base.findings import Finding
+from penstock.formats.base.findings import Finding, Repair
 from penstock.formats.base.format import Format
-from penstock.formats.base.repairs import Repair
-from penstock.formats.tables.files import SUFFIXES, files_at, has_table, kind_of
-from penstock.formats.tables.source import TableSource
-from penstock.formats.tables.survey import is_surveyed, survey_of
+from penstock.formats.tables.shards import SUFFIXES, files_at, has_table, kind_of
+from penstock.formats.tables.source import TableSource, is_surveyed, survey_of
 
 
 class TablesFormat(Format):
@@ -36,11 +34,9 @@ class TablesFormat(Format):
             return False
 
     def open(self, path: Path, **options: Any) -> TableSource:
-        """Open for reading."""
         return TableSource(path, **options)
 
     def are_shards(self, files: Sequence[Path]) -> bool:
-        """Return whether all are named like tables."""
         return all(file.suffix in SUFFIXES for file in files)
 
     def open_files(self, files: Sequence[Path], **options: Any) -> TableSource:

@@ -7,12 +7,13 @@ block (`containers/arrow`). JSON lines are parsed once, when the table is opened
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -22,10 +23,117 @@ from penstock.containers.arrow.files import ARROW, arrow_footer, arrow_room, che
 from penstock.core.arrays import ByteArray
 from penstock.core.boundary import json_object, parsing
 from penstock.core.cache import Cache
+from penstock.core.narrowing import is_dict, is_list
+from penstock.core.order import in_natural_order, natural
 from penstock.errors import FormatError
+from penstock.files.listing import list_files, spread
 from penstock.files.mapping import check_mapped, map_file
-from penstock.files.remote import Wanted, read_in_order, remote_file
-from penstock.formats.tables.files import MARK, Kind, begins_stream, instead_of_table, kind_of
+from penstock.files.remote import Wanted, open_file, read_bytes, read_in_order, remote_file
+from penstock.formats.base.account import LeftOut, unused_beside
+from penstock.formats.base.signatures import is_narrower_table
+
+Kind = Literal["parquet", "arrow", "arrow stream", "json lines"]
+
+SUFFIXES = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson")
+JSON_SUFFIXES = (".jsonl", ".ndjson")
+MARK = b"\xef\xbb\xbf"  # by which some editors say that a file is UTF-8
+STATE = "state.json"  # lists the shards of a saved Hugging Face dataset
+INFO = "dataset_info.json"
+SPLITS = "dataset_dict.json"  # lists the splits of a saved Hugging Face dataset
+_BESIDE = (".json", ".md", ".txt", ".lock", ".crc")  # files of a folder of shards that describe the shards
+_HIDDEN = (".", "_", "cache-", "tmp")  # of Spark, and caches of Hugging Face
+_HEAD = 64 << 10  # bytes of a file that are inspected
+
+
+def kind_of(path: Path) -> Kind | None:
+    """Return the kind of table in a file, by its first bytes, or None for another file."""
+    with open_file(path) as file:
+        return kind_by(file.read(_HEAD), path.suffix)
+
+
+def kind_by(head: bytes, suffix: str) -> Kind | None:
+    """Return the kind of table in a file, or None. Streams and JSON lines have no magic: the suffix must agree."""
+    if head[:4] == b"PAR1":
+        return "parquet"
+    if head[:6] == b"ARROW1":
+        return "arrow"
+    if suffix == ".arrow" and begins_stream(head):
+        return "arrow stream"
+    return "json lines" if suffix in JSON_SUFFIXES and head.removeprefix(MARK).lstrip()[:1] == b"{" else None
+
+
+def begins_stream(head: bytes) -> bool:
+    """Return whether an Arrow stream begins with these bytes: a marker, and the size of its schema."""
+    return head[:4] == b"\xff\xff\xff\xff" and int.from_bytes(head[4:8], "little", signed=True) > 0
+
+
+def instead_of_table(path: Path) -> str:
+    """Return what was expected of a file that is no table, and what it is."""
+    with open_file(path) as file:
+        begins = file.read(16)
+    other = f"a file that begins {begins!r}" if begins else "no bytes"
+    return f"expected a file of a Parquet, Arrow or JSON-lines table, got {other}"
+
+
+def unused_in(path: Path | Sequence[Path], files: Sequence[Path]) -> list[LeftOut]:
+    """Return everything in a folder that is not a file of its table, nor describes the table."""
+    used = {*(file.name for file in files), STATE, INFO}
+    expected = f"files of the table, which end with {', '.join(SUFFIXES)}"
+    return unused_beside(path, used.__contains__, expected, _HIDDEN)
+
+
+def files_at(path: Path | Sequence[Path]) -> Sequence[Path]:
+    """Return the file, the given files, or the shards of a folder, which a saved Hugging Face dataset lists."""
+    if not isinstance(path, Path):
+        return list(path)
+    if not path.is_dir():
+        return [path]
+    if (path / SPLITS).is_file():
+        splits = read_object(path / SPLITS).get("splits")
+        raise FormatError(
+            f"expected one split, got a folder of the splits {splits}; open one of its folders", path=path
+        )
+    if (path / STATE).is_file():
+        entries: Any = read_object(path / STATE).get("_data_files")
+        names: list[Any] = [e.get("filename") for e in entries if is_dict(e)] if is_list(entries) else []
+        if not names or not all(isinstance(name, str) and name == Path(name).name for name in names):
+            raise FormatError(f"expected names of shards under _data_files, got {entries}", path=path / STATE)
+        return [path / name for name in names]
+    return list_files(path, _is_shard)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a small file."""
+    return json_object(read_bytes(path), path)
+
+
+def has_table(path: Path) -> bool:
+    """Return whether there is a table: a file of one of the kinds, or a folder with nothing but shards."""
+    if is_narrower_table(path):
+        return False
+    if not path.is_dir():
+        return path.is_file() and kind_of(path) is not None
+    if (path / SPLITS).is_file():
+        return True
+    if (path / STATE).is_file():
+        return "_data_files" in read_object(path / STATE)
+    with os.scandir(path) as entries:
+        shards = [entry for entry in entries if _suffix(entry.name) not in _BESIDE and entry.name[0] not in "._"]
+        if not shards or not all(_is_shard(entry.name) and entry.is_file() for entry in shards):
+            return False
+    names = [entry.name for entry in shards]
+    first = [min(names, key=natural)]  # without sorting all, if it tells
+    return any(kind_of(path / name) is not None for name in chain(first, spread(in_natural_order(names))))
+
+
+def _is_shard(name: str) -> bool:
+    return name.endswith(SUFFIXES) and name[0] not in "._"
+
+
+def _suffix(name: str) -> str:
+    """The suffix of a name, as `Path` has it."""
+    return os.path.splitext(name)[1]
+
 
 LINES = 4096  # lines of JSON that become Arrow arrays at a time
 
@@ -79,7 +187,6 @@ class ParquetShard(TableShard):
         self.rows = self._file.rows
 
     def column(self, block: int, name: str) -> Any:
-        """Decode a column of a row group."""
         return self._file.column(block, name)
 
     @override
@@ -96,10 +203,7 @@ class ParquetShard(TableShard):
 
 
 class ArrowShard(TableShard):
-    """An Arrow file, or streams of one schema, one behind the other, mapped.
-
-    Only compressed record batches are copied, when a column is read.
-    """
+    """An Arrow file, or streams of one schema, one behind the other, mapped."""
 
     def __init__(self, path: Path, *, stream: bool) -> None:
         super().__init__(path)
@@ -135,7 +239,6 @@ class ArrowShard(TableShard):
         return schema, batches
 
     def check(self) -> None:
-        """Raise `FormatError` if the file was truncated."""
         check_mapped(self._raw)
 
     def column(self, block: int, name: str) -> Any:
@@ -163,10 +266,7 @@ class RangedArrowShard(TableShard):
 
 
 class JsonShard(TableShard):
-    """Files of JSON lines, in memory as one Arrow table, because a column has one type in all files.
-
-    Lists that have the same length in every row become lists of a fixed size.
-    """
+    """Files of JSON lines, in memory as one Arrow table, because a column has one type in all files."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         super().__init__(paths[0])
@@ -186,7 +286,6 @@ class JsonShard(TableShard):
 
     @cached_property
     def identity(self) -> list[int | str]:
-        """Identities of all files, in order."""
         return [entry for path in self._paths for entry in FileEnds.of(path).identity]
 
     @override

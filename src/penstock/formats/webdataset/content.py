@@ -1,9 +1,7 @@
 """What an index has: samples, the places of the values of each column (reading them is one gather), and the dataset.
 
-An index is kept in the user's cache folder and nowhere else. It has the positions of values, so the author of an index
-can make any bytes of the archives appear as any value. One that comes with the data is therefore never read: only what
-this user's processes wrote is, and only for archives that are what they were, by path, size, times, inode and a sample
-of their bytes.
+The author of an index can make any bytes of the archives appear as any value. So one that comes with the data is never
+read: only what this user's processes wrote in the user's cache, for archives that are what they were.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.remote import Wanted, file_state, remote_file
 from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.base.account import Account
-from penstock.formats.base.pieces import FileRows, expand
+from penstock.formats.base.pieces import FileRows, expand, spread
 from penstock.kernels.rows import RowMap
 
 META = "_metadata"  # the key of the members that describe a shard of the self-describing layout
@@ -96,10 +94,7 @@ class Samples:
 
 
 def grouped(members: Members, shard: int, path: Path) -> Samples:
-    """The samples of one shard: the key is the name up to the first dot of its last part, the extension the rest.
-
-    Names without a dot, hidden ones (`.x`), and what the library keeps for itself (`__x__`), are passed over.
-    """
+    """The samples of one shard: the key is the name up to the first dot of its last part, the extension the rest."""
     keys, extension, names = _split(members)
     named = np.flatnonzero(extension >= 0)
     keys, extension = keys[named], extension[named]
@@ -275,12 +270,10 @@ class PlacedColumn:
     rows: RowMap | FileRows
 
     def read(self, selection: Selection, out: AnyArray) -> None:
-        """Rows into the covered places of `out`: one gather."""
         if out.size and self.rows.row_bytes:
             self.rows.gather(selection.start, selection.length, selection.destination, out.reshape(-1).view(np.uint8))
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes that `read` would fetch."""
         return self.rows.remote_ranges(selection.start, selection.length) if self.rows.row_bytes else []
 
 
@@ -297,7 +290,6 @@ class PlacedRagged:
         PlacedColumn(self.rows).read(selection, out)
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes that `read_ragged` would fetch."""
         first = self.value_offsets[selection.start]
         return self.rows.remote_ranges(first, self.value_offsets[selection.start + selection.length] - first)
 
@@ -309,10 +301,8 @@ class PlacedRagged:
         values = np.empty(int(lengths.sum()), self.field.dtype)
         if len(values):
             self.rows.gather(first, lengths, offsets_of(lengths)[:-1], values.view(np.uint8))
-        grid = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
         rows = expand(selection.start, selection.length)
-        grid[expand(selection.destination, selection.length)] = cuts[rows + 1] - cuts[rows]
-        return Ragged(values, offsets_of(grid))
+        return spread(Ragged(values, offsets_of(cuts[rows + 1] - cuts[rows])), selection)
 
 
 def gathered(buffers: Sequence[ByteArray], buffer: IntArray, offset: IntArray, width: int) -> ByteArray:
@@ -355,8 +345,7 @@ _SAMPLE = 512  # bytes of a block, of which three an archive are looked at
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """A dataset in archives: `layout` that it was read by, spec, offsets of the episodes, the place of each column, and
-    the samples it was read from."""
+    """A dataset in archives, by the layout that it was read by, with the place of each column."""
 
     layout: str
     spec: Spec
@@ -428,7 +417,6 @@ def index_state(key: str, shards: Sequence[Path], buffers: Sequence[ByteArray]) 
 
 
 def save_index(path: Path, state: str, content: Content) -> None:
-    """Keep content for a state of archives."""
     write_arrays(path, MAGIC, state, *content.packed())
     make_room(path.parent, f"*{_SUFFIX}", BYTES)
 

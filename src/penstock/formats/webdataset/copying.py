@@ -1,10 +1,7 @@
 """Copy the members of archives into new archives with other limits, unchanged.
 
-`ArchivePlan.of` walks through the headers once, and decides which bytes go to which new archive. So an archive is a
-function of its number alone: any process can write any of them, in any order, with the same bytes.
-
-Adjacent members become one *piece*, a range of bytes, so a plan is small for any number of samples. Only a member whose
-key another archive has too is a piece with a new name.
+`ArchivePlan.of` decides which bytes go to which new archive, so any process can write any archive, with the same bytes.
+Adjacent members are one *piece*, so a plan is small; only a member whose key another archive has too gets a new name.
 """
 
 from __future__ import annotations
@@ -60,11 +57,9 @@ class ArchivePlan:
         return pieces.plan(begin)
 
     def __len__(self) -> int:
-        """Return the number of new archives."""
         return len(self.first) - 1
 
     def name(self, number: int, kind: Compression = None) -> str:
-        """Return the name of a new archive in its folder."""
         name = shard_name(number)
         return name if kind is None else name.removesuffix(".tar") + PACKED_END[kind]
 
@@ -74,7 +69,6 @@ class ArchivePlan:
         return np.diff(ends[self.first]) + len(self.head)
 
     def to_plain(self) -> dict[str, Any]:
-        """Return plain values and arrays."""
         return {**vars(self), "renamed": {str(i): name for i, name in self.renamed.items()}}
 
     @classmethod
@@ -144,10 +138,7 @@ def archive_limits(out: Path, limits: tuple[int, int], kind: Compression) -> tup
 
 
 def copy(source: ShardSource, out: Path, limits: tuple[int, int], kind: Compression = None) -> None:
-    """Copy every member into archives with other limits (bytes, episodes), and the description into each.
-
-    Memory: names and places of all members, some 200 bytes each, and 16 MiB; the archives are mapped.
-    """
+    """Copy every member into archives with other limits (bytes, episodes), and the description into each."""
     limits, single, kind = archive_limits(out, limits, kind)
     if out.exists() or out.is_symlink():
         raise FileExistsError(f"expected nothing at {out}; remove it, or write to another place")
@@ -188,7 +179,6 @@ class _Pieces:
         self._size, self._inside = begin, 0
 
     def add(self, group: Sequence[_CopiedMember]) -> None:
-        """Add the members of an episode."""
         size = sum(each.size for each in group)
         if self._inside and (self._size + size > self._limits[0] or self._inside >= self._limits[1]):
             self._first.append(len(self._rows))
@@ -207,7 +197,6 @@ class _Pieces:
         self._inside += 1
 
     def plan(self, first_member: bytes) -> ArchivePlan:
-        """Return the plan of all members."""
         rows = np.array(self._rows, np.int64).reshape(-1, 3)
         first = np.array([*self._first, len(rows)], np.int64)
         shard, begin, end = (np.ascontiguousarray(column) for column in rows.T)

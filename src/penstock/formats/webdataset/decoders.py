@@ -76,8 +76,7 @@ def kind_of(extension: str) -> str:
 
 
 def decoder(extension: str, how: How) -> Decode | None:
-    """The function that makes a value of a member's bytes; None for what stays bytes: text, images unless `how` says
-    how to decode them, and everything unknown."""
+    """The function that makes a value of a member's bytes; None for text, and for images without `how`."""
     kind = kind_of(extension)
     if kind.endswith(".gz"):
         inner = _decoder(kind[:-3], how)

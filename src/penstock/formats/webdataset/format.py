@@ -22,9 +22,8 @@ from penstock.errors import DataError, FormatError, PenstockError
 from penstock.files import locked
 from penstock.files.remote import open_file
 from penstock.formats.base.file_facts import ReadFacts
-from penstock.formats.base.findings import Finding
+from penstock.formats.base.findings import Finding, Repair, cut_repair
 from penstock.formats.base.format import Format, folder_of
-from penstock.formats.base.repairs import Repair, cut_repair
 from penstock.formats.base.writer import Target
 from penstock.formats.webdataset.content import META, grouped, index_place, without_cut_sample
 from penstock.formats.webdataset.seed_writer import SeedWriter
@@ -61,11 +60,7 @@ SEED = replace(
 
 
 class WebDatasetFormat(Format):
-    """Tar archives of samples: one, several, or a folder of them. See docs/formats/webdataset.md.
-
-    `open` knows the options of `ShardSource`; `create` knows `layout` (`"npy"` or `"seed"`) and, as `append`, the
-    options of `ShardWriter`.
-    """
+    """Tar archives of samples: one, several, or a folder of them. See docs/formats/webdataset.md."""
 
     name: ClassVar[str] = "webdataset"
     description: ClassVar[str] = "tar shards of the webdataset library, il-representations' and our own"
@@ -85,7 +80,6 @@ class WebDatasetFormat(Format):
         return all(file.name.endswith(SUFFIXES) for file in files) or len({file.suffix for file in files}) == 1
 
     def open(self, path: Path, **options: Any) -> ShardSource:
-        """Open for reading."""
         return ShardSource(path, **options)
 
     def open_files(self, files: Sequence[Path], **options: Any) -> ShardSource:
@@ -98,7 +92,6 @@ class WebDatasetFormat(Format):
         return SEED if options.get("layout") == "seed" else SHARDS
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ShardWriter:
-        """Create an empty dataset."""
         layout = options.pop("layout", "npy")
         if layout not in LAYOUTS:
             raise DataError(f"expected layout to be one of {list(LAYOUTS)}, got {layout!r}")
@@ -106,10 +99,7 @@ class WebDatasetFormat(Format):
 
     @override
     def join_parts(self, parts: Sequence[Path], out: Path, place: Path) -> None:
-        """The archives of all parts are numbered again; the last one of a part may be shorter than its limit.
-
-        One archive has the members of all parts, whose bytes are copied. It is compressed here.
-        """
+        """The archives of all parts are numbered again; the last one of a part may be shorter than its limit."""
         single, kind = packing(out, None)
         if single:
             join_archives(parts, out, kind)
@@ -223,9 +213,7 @@ def _cut(shard: Path) -> Repair | None:
 
 
 def _packed_again(shard: Path, kind: Literal["gzip", "zstd"]) -> Repair | None:
-    """Unpack a compressed archive as far as it goes, and compress it again: the end of a stream cannot be mended alone.
-
-    Memory: the compressed archive."""
+    """Unpack an archive as far as it goes and compress it again: the end of a stream cannot be mended alone."""
     try:
         if walk(plain(shard, None), shard, torn="drop").torn is None:
             return None

@@ -24,11 +24,7 @@ ENDS = "each sample is an episode of one step"
 
 
 def read(archives: Archives) -> Content:
-    """The dataset: arrays and numbers are columns of steps, text and bytes and ragged ones belong to episodes.
-
-    What fits no column is in the account. A member `left.json` of dicts gives a column `left.json/<key>` for every key
-    that all samples have.
-    """
+    """The dataset: arrays and numbers are columns of steps, text and bytes and ragged ones belong to episodes."""
     columns: dict[str, Places] = {}
     left_out: list[LeftOut] = []
     options = archives.options
@@ -83,7 +79,6 @@ def _check_adjacent(archives: Archives, present: BoolArray) -> None:
 
 
 def _without_columns(archives: Archives, left_out: Sequence[LeftOut], metadata: dict[str, Any]) -> FormatError:
-    """The error of archives without any column."""
     if left_out:
         reasons = "; ".join(f"{entry.where}: {entry.message}" for entry in left_out)
         message = f"expected a value in every sample for at least one column, got none: {reasons}"

@@ -52,11 +52,9 @@ class Description:
 
     @property
     def name(self) -> str:
-        """The member that says it."""
         return f"{FOLDER}{self.number:06d}.json"
 
     def encode(self) -> bytes:
-        """The member's payload."""
         entries = {"format": MARKER, "version": VERSION, "spec": self.spec.to_json(), "metadata": dict(self.metadata)}
         return json.dumps(entries).encode()
 
@@ -105,7 +103,6 @@ def extensions(spec: Spec) -> dict[str, str]:
 
 
 def read(archives: Archives, description: Description) -> Content:
-    """The dataset."""
     spec = description.spec
     entries = [_episode(archives, i) for i in range(len(archives.samples))]
     steps = np.array([steps for steps, _ in entries], np.int64)
@@ -177,7 +174,6 @@ class _OwnColumn:
         return np.array(begins, np.int64)
 
     def _cuts(self, rows: IntArray) -> Iterator[IntArray]:
-        """The offsets of every episode."""
         extension = self._extensions[f"{self._path}:offsets"]
         begins = self._payloads(extension, _OFFSETS, (), rows + 1)
         for i, (begin, count) in enumerate(zip(begins.tolist(), (rows + 1).tolist(), strict=True)):
@@ -196,5 +192,4 @@ def key(number: int) -> str:
 
 
 def episode_json(steps: int, metadata: Mapping[str, Any]) -> bytes:
-    """The JSON member of an episode."""
     return json.dumps({"steps": steps, "metadata": dict(metadata)}).encode()

@@ -1,15 +1,10 @@
 """From members to columns: by place where members are alike, by value where they are not.
 
-Computes: a column from the members with one extension, one member a sample. Members that were written by the same code
-have the same bytes around their values: the header of a `.npy` file, the opcodes of a pickle. `learn` finds this
-*template* in one decoded member; `_matching` then compares the prefix and suffix of all members at once, with NumPy. A
-match gives the place of the values in the archive, so the column is a gather over memory maps and nothing is decoded.
-
-Invariants: a member matches only if all its bytes except the values are equal to the template's, and its size too; so
-the values at that place are what the decoder would return. A column has at most `TEMPLATES` templates of one dtype and
-shape. Otherwise all members are decoded one by one, bounded by `decoded_bytes`.
-
-Memory: values that have places stay in the archives, whose maps the source owns. Decoded values are held by the column.
+Members that were written by the same code have the same bytes around their values. `learn` finds this *template* in one
+decoded member; `_matching` compares the prefix and suffix of all members at once. A match gives the place of the
+values, so the column is a gather over memory maps. A member matches only if its size and all its bytes except the
+values are equal to the template's, so the values there are what the decoder would return. A column has at most
+`TEMPLATES` templates; otherwise all members are decoded one by one, bounded by `decoded_bytes`.
 """
 
 from __future__ import annotations
@@ -51,7 +46,6 @@ class ArrayTemplate:
 
     @property
     def values(self) -> int:
-        """Bytes of the values."""
         return self.dtype.itemsize * math.prod(self.shape)
 
     @property
@@ -68,10 +62,7 @@ _INTEGERS = tuple(
 
 @dataclass(frozen=True)
 class Options:
-    """`extensions` to read, or None for all; `how` members are decoded; `decoded_bytes`, how much memory values may
-    take that cannot stay in the archives; `salvage`, whether archives are read that were cut off; `join`, whether
-    episodes go on in the next archive where the stored next observation says so; `missing`, what happens to samples
-    without some member."""
+    """How archives are read; docs/formats/webdataset.md describes the options."""
 
     extensions: tuple[str, ...] | None = None
     how: How = field(default_factory=How)
@@ -134,7 +125,6 @@ class Archives:
         return values
 
     def _raws(self, extension: str) -> Iterator[bytes]:
-        """The bytes of every member of one extension."""
         x = self.samples.extensions.index(extension)
         if not isinstance(self.buffers, FilesOnDemand):
             check_mapped(*self.buffers)
@@ -145,8 +135,7 @@ class Archives:
             yield self.buffers[int(shard)][begin : begin + size].tobytes()
 
     def integers(self, extension: str, align: Align) -> Places | None:
-        """The column of members that are one Python integer each, as pickles of protocol 4 write those below 2^31; None
-        if there is another among them. They need not be decoded one by one."""
+        """The column of members that are one integer below 2^31 each, in pickles of protocol 4; None for others."""
         x = self.samples.extensions.index(extension)
         out, left = np.zeros(len(self.samples), np.int64), np.arange(len(self.samples))
         for template in _INTEGERS:
@@ -228,11 +217,7 @@ class Archives:
 
 
 def columns_of(values: Sequence[Any], align: Align, ragged: Align) -> tuple[dict[str, Places], dict[str, list[Any]]]:
-    """The columns of decoded values, by path below them, and what cannot be one: values by path, None where missing.
-
-    Dicts have a column for every key that all of them have with values that fit together; other values have one with
-    the path "".
-    """
+    """The columns of decoded values, by path below them, and what cannot be one: values by path, None where missing."""
     rows = [dict(leaves(value)) for value in values]
     names = dict.fromkeys(name for row in rows for name in row)
     columns: dict[str, Places] = {}

@@ -1,18 +1,9 @@
 """The self-describing layout of il-representations: a sample a step, every value a pickle.
 
-| member | column |
-|---|---|
-| `obs`, and the last `next_obs` of each episode | `observations`, T + 1 rows |
-| `next_obs`, where one differs from the observation after it | `next_observations` besides |
-| `acts`, `rews` | `actions`, `rewards` |
-| `dones` | `dones` as stored, and `terminations` and `truncations` |
-| `infos` | `infos/...` for keys that all steps have, and for arrays that just the last steps have, a row an episode; |
-|         | numbers and text that only last steps have are metadata of episodes |
-| any other | a column of its name |
-
-An episode ends where `dones` says so, and at the end of an archive. It was truncated if its last info says so
-(`TimeLimit.truncated`), or if the archive ends without a done. With `join`, an archive that ends without a done is no
-end where the last `next_obs` equals the first `obs` of the next archive, bit by bit.
+docs/formats/webdataset.md has the table of members and columns. An episode ends where `dones` says so, and at the end
+of an archive. It was truncated if its last info says so (`TimeLimit.truncated`), or if the archive ends without a done.
+With `join`, an archive that ends without a done is no end where the last `next_obs` equals the first `obs` of the next
+archive, bit by bit.
 """
 
 from __future__ import annotations
@@ -56,7 +47,6 @@ def is_seed(samples: Samples) -> bool:
 
 
 def read(archives: Archives) -> Content:
-    """The dataset."""
     described = np.array([key == META.encode() for key in archives.samples.keys.tolist()], np.bool_)
     steps = archives.samples.take(~described)
     meta = _metadata(archives, np.flatnonzero(described))
@@ -70,8 +60,7 @@ def read(archives: Archives) -> Content:
 
 
 def _written_spec(meta: dict[str, Any], archives: Archives) -> dict[str, Field] | None:
-    """The columns that our own writer was given, taken out of the metadata; None if it was another. Spaces that the
-    layout has no place for come from there as well."""
+    """The columns that our own writer was given, taken out of the metadata; None if it was another."""
     stated = meta.pop(SPEC, None)
     if stated is None:
         return None

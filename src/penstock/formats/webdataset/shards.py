@@ -24,7 +24,7 @@ from penstock.files.listing import FilePaths, list_files, spread
 from penstock.files.mapping import map_descriptor, map_file
 from penstock.files.remote import file_state, open_file
 from penstock.files.user_cache import make_room, user_cache
-from penstock.formats.base.account import LeftOut, unused_files
+from penstock.formats.base.account import LeftOut, unused_beside
 
 COPIED = ".penstock-unpacked"
 COPIED_BYTES = 64 << 30
@@ -142,19 +142,15 @@ def current(packed: Path, plain: Path) -> Path:
     return packed
 
 
-def unused_beside(files: Path | Sequence[Path]) -> list[LeftOut]:
-    """Everything in a folder of archives that is no archive: files, and folders, whose names end with a slash."""
-    if not isinstance(files, Path) or not files.is_dir():
-        return []
-    with os.scandir(files) as entries:
-        others = (entry for entry in entries if not _is_shard(entry.name) and entry.name != LOCK)
-        names = [f"{entry.name}{'/' * entry.is_dir()}" for entry in others]
-    return unused_files(names, f"files that end with {', '.join(SUFFIXES)}")
+def unused_in(files: Path | Sequence[Path]) -> list[LeftOut]:
+    """Everything in a folder of archives that is no archive."""
+    return unused_beside(
+        files, lambda name: _is_shard(name) or name == LOCK, f"files that end with {', '.join(SUFFIXES)}"
+    )
 
 
 def has_shards(path: Path) -> bool:
-    """Whether there is an archive of samples at `path`, or in the folder there; never raises. Cost: a read of the
-    first headers of an archive, and of others where these do not tell."""
+    """Whether there is an archive of samples at `path`, or in the folder there; never raises."""
     try:
         if path.is_dir():
             with os.scandir(path) as entries:

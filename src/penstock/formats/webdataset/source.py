@@ -46,7 +46,7 @@ from penstock.formats.webdataset.content import (
 )
 from penstock.formats.webdataset.decoders import Decode, How, MemberBytes, Trust, decoder, is_pickle, kind_of
 from penstock.formats.webdataset.reading import LIKE, TEMPLATES, Archives, Missing, Options
-from penstock.formats.webdataset.shards import COPIED_BYTES, plain, shards_of, unused_beside
+from penstock.formats.webdataset.shards import COPIED_BYTES, plain, shards_of, unused_in
 from penstock.locations.location import Location
 
 WORTH = 2048  # members from which keeping an index is worth a file
@@ -63,9 +63,7 @@ class OpenedArchives(SourceState):
 
     @classmethod
     def of(cls, content: Content, archives: Archives, key: str, beside: Sequence[LeftOut] = ()) -> OpenedArchives:
-        """Build the readers. `key` is a digest of the archives' names, sizes and times, and of the options. `beside`
-        are other files of the folder.
-        """
+        """Build the readers; `key` is a digest of the archives and options, `beside` are other files of the folder."""
         columns = {path: places.on(archives.buffers) for path, places in content.columns.items()}
         return cls(
             spec=content.spec,
@@ -81,7 +79,6 @@ class OpenedArchives(SourceState):
 
     @cached_property
     def stored(self) -> ArchiveSamples:
-        """The samples as they are."""
         return ArchiveSamples(self.archives)
 
 
@@ -146,7 +143,7 @@ class ShardSource(StateSource[OpenedArchives]):
 
     def _on(self, content: Content, buffers: Sequence[ByteArray]) -> OpenedArchives:
         archives = Archives(self._shards, buffers, content.samples, self._options)
-        return OpenedArchives.of(content, archives, self._key, unused_beside(self._files))
+        return OpenedArchives.of(content, archives, self._key, unused_in(self._files))
 
     def keep_index(self) -> bool:
         """Write the index, unless the cache has it; return whether it was written since these archives were opened."""
@@ -207,11 +204,7 @@ class ShardSource(StateSource[OpenedArchives]):
         return self.state.content.samples
 
     def sample(self, i: int) -> dict[str, Any]:
-        """Stored sample `i` as it is, `__key__` and a value an extension, decoded as data; text and bytes stay bytes.
-
-        Arrays are read-only. Cost: what decoding it costs, but some microseconds a member that differs in nothing but
-        an array's values from one before it.
-        """
+        """Stored sample `i` as it is, `__key__` and a value an extension, decoded as data, but for text and bytes."""
         return self.state.stored.sample(i)
 
     @override
@@ -318,10 +311,7 @@ def is_none(members: Members) -> bool:
 def leftovers(
     paths: Sequence[Path], buffers: Sequence[ByteArray], members: Sequence[Members], *, appended: bool
 ) -> tuple[list[LeftOut], Mapping[str, int]]:
-    """The entries of files and bytes; and by name of a file, the byte at which an append begins that was not finished.
-
-    `appended` says whether our writer may have appended to the archives.
-    """
+    """The entries of files and bytes; and by file, the byte at which an unfinished append begins."""
     left_out: list[LeftOut] = []
     torn_tails: dict[str, int] = {}
     for shard, listed in enumerate(members):
@@ -399,8 +389,7 @@ class ArchiveSamples:
 
 
 class _Values:
-    """How the members of one extension become values. Knowledge of earlier members saves work, and is only a hint: a
-    thread that misses it decodes."""
+    """How the members of one extension become values. Knowledge of earlier ones is only a hint."""
 
     def __init__(self, extension: str, decode: Decode | None) -> None:
         self.extension, self._decode = extension, decode

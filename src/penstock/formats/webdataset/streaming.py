@@ -155,7 +155,6 @@ class ShardIterator(BlockIterator):
         return {"stream": self._origin.fingerprint, **state}
 
     def load_state_dict(self, state: IteratorState) -> None:
-        """Go there."""
         if state.get("stream") != self._origin.fingerprint:
             raise StateError("expected a state of this stream, got one of other archives, another order or options")
         self._load(*(int(state[name]) for name in ("archive", "sample", "buffer", "given")))
@@ -275,8 +274,7 @@ def samples_of(file: Ahead, name: str, limit: int, salvage: bool = False) -> Ite
 
 
 def key_of(name: bytes) -> tuple[bytes, bytes]:
-    """The key of a member: its name up to the first dot of its last part, and that dot; none in a name without one, and
-    in a hidden one."""
+    """The name of a member up to the first dot of its last part, and that dot; none without one, and of hidden ones."""
     folder, slash, last = name.rpartition(b"/")
     before, dot, _ = last.partition(b".")
     return folder + slash + before, dot if before else b""

@@ -117,7 +117,6 @@ class ShardWriter(LockedWriter):
         """An episode is in its archive."""
 
     def write(self, episode: Episode) -> int:
-        """Save one episode; returns its number in the dataset."""
         self._check_open()
         check_columns(episode, self.spec)
         members = list(self._members(episode, self._episodes))
@@ -176,7 +175,6 @@ class NpyShardWriter(ShardWriter):
     def create(
         cls, path: str | os.PathLike[str], spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
     ) -> NpyShardWriter:
-        """Create an empty dataset."""
         own.extensions(spec)
         described = own.Description(0, spec, plain_metadata(metadata or {}))
         start(Path(path), member(described.name, described.encode()), options.get("compression"))
@@ -213,9 +211,7 @@ class NpyShardWriter(ShardWriter):
 
 
 def packing(path: Path, compression: Compression) -> tuple[bool, Compression]:
-    """Whether one archive is written rather than a folder, and how what is written is compressed, which the name of one
-    archive says.
-    """
+    """Whether one archive is written rather than a folder, and how it is compressed, by the name."""
     if path.is_dir() or not path.name.endswith(SUFFIXES):
         check_packer(compression)
         return False, compression
@@ -239,7 +235,6 @@ def start(path: Path, head: bytes, compression: Compression) -> None:
 
 
 def shard_name(number: int) -> str:
-    """The name of an archive in a folder."""
     return f"shard-{number:06d}.tar"
 
 
@@ -259,10 +254,7 @@ def lock_path(path: Path) -> Path:
 
 
 def join_shards(parts: Sequence[Path], out: Path) -> None:
-    """Move the archives of several folders into one folder, and number them again. A second call continues after a
-    kill: first all archives move under hidden names that sort by part, then they get their numbers in that order. A
-    name that is final is never used again.
-    """
+    """Move the archives of folders into one: first under hidden names that sort by part, so a second call continues."""
     out.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(parts):
         for archive in _archives(part, _FIRST):

@@ -15,17 +15,16 @@ from typing_extensions import override
 
 from penstock.containers.zarr.group import ZarrGroup
 from penstock.containers.zarr.metadata import ARRAY, ATTRIBUTES, GROUP, NODE
-from penstock.containers.zarr.shorter import cut_rows
 from penstock.containers.zarr.stores import open_store
-from penstock.containers.zarr.writing import ArrayPart, join_arrays
+from penstock.containers.zarr.writing import ArrayPart, cut_rows, join_arrays
 from penstock.core.arrays import AnyArray
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.files import locked, sync
 from penstock.files.remote import open_file, read_text
+from penstock.formats.base.findings import Repair
 from penstock.formats.base.format import Finding, Format
 from penstock.formats.base.metadata import each_metadata
-from penstock.formats.base.repairs import Repair
 from penstock.formats.base.writer import Target
 from penstock.formats.zarr.layout import DATA, ENDS, EPISODES, META, PART, BufferLayout
 from penstock.formats.zarr.source import ZarrSource
@@ -43,10 +42,7 @@ TARGET = Target(
 
 
 class ZarrFormat(Format):
-    """Replay buffers in Zarr, as Diffusion Policy and UMI store them. See docs/formats/zarr.md.
-
-    `open` takes the options of `ZarrSource`, `create` the options of `ZarrWriter.create`.
-    """
+    """Replay buffers in Zarr, as Diffusion Policy and UMI store them. See docs/formats/zarr.md."""
 
     name: ClassVar[str] = "zarr"
     description: ClassVar[str] = "replay buffers of Diffusion Policy and UMI: Zarr arrays and the ends of episodes"
@@ -70,7 +66,6 @@ class ZarrFormat(Format):
             return False
 
     def open(self, path: Path, **options: Any) -> ZarrSource:
-        """Open for reading."""
         return ZarrSource(path, **options)
 
     @override
@@ -79,7 +74,6 @@ class ZarrFormat(Format):
         return TARGET
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ZarrWriter:
-        """Create an empty buffer."""
         return ZarrWriter.create(path, spec, metadata, **options)
 
     @override

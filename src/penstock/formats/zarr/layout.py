@@ -63,7 +63,6 @@ class ColumnArrays:
     ends: str | None = None
 
     def names(self) -> list[str]:
-        """The names of all arrays of the column."""
         return [name for name in (self.rows, self.final, self.ends) if name]
 
 
@@ -77,7 +76,6 @@ class BufferLayout:
 
     @classmethod
     def of(cls, group: ZarrGroup, ends: IntArray, names: Mapping[str, str] | None = None) -> BufferLayout:
-        """The layout of a stored buffer."""
         arrays, left_out = _arrays_in(group)
         stated, keys = _mark(group)
         columns: dict[str, ColumnArrays] = {}
@@ -109,7 +107,6 @@ class BufferLayout:
 
     @classmethod
     def new(cls, spec: Spec) -> BufferLayout:
-        """The layout for the columns of a new buffer."""
         for path, given in spec.fields.items():
             if given.ragged and given.shape:
                 raise SpecError(f"expected ragged rows of one dimension, got {given.shape} - at {path}")

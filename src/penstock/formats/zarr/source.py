@@ -130,7 +130,6 @@ class ZarrSource(StateSource[SourceState]):
         return self._ended(values, ends, episodes)
 
     def _about(self) -> dict[str, Any]:
-        """The attributes of the group."""
         entries = {name: value for name, value in self.group.attributes.items() if name != MARK}
         if MARK not in self.group.attributes:
             entries[KEYS] = {path: stored.rows for path, stored in self.layout.columns.items()}
@@ -202,7 +201,6 @@ class RowsColumn:
         gather(self.rows, selection.start, selection.length, selection.destination, out)
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes of the chunks that `read` would fetch."""
         return self.rows.remote_ranges(selection.start, selection.length)
 
 
@@ -230,7 +228,6 @@ class BoundaryColumn:
         gather(self.final, last, np.ones_like(last), (pieces.destination + length)[ends], out)
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes of the chunks that `read` would fetch."""
         pieces, length, ends = self._stored(selection)
         last = pieces.run[ends]
         steps = self.rows.remote_ranges(pieces.start - pieces.run, length)
@@ -251,7 +248,6 @@ class RaggedArrays:
     value_offsets: IntArray
 
     def read_ragged(self, selection: Selection) -> Ragged:
-        """Read the values of each span at once."""
         offsets = self.value_offsets
         rows = expand(selection.start, selection.length)
         lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
@@ -264,12 +260,10 @@ class RaggedArrays:
         return Ragged(values, offsets_of(lengths))
 
     def remote_ranges(self, selection: Selection) -> list[Wanted]:
-        """Return the bytes of the chunks that `read_ragged` would fetch."""
         first = self.value_offsets[selection.start]
         return self.values.remote_ranges(first, self.value_offsets[selection.start + selection.length] - first)
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
-        """Gather values."""
         gather(self.values, selection.start, selection.length, selection.destination, out)
 
 

@@ -153,7 +153,6 @@ class ZarrWriter(LockedWriter):
 
     @property
     def spec(self) -> Spec:
-        """The columns that episodes must have."""
         return self._layout.spec
 
     def __len__(self) -> int:
@@ -161,7 +160,6 @@ class ZarrWriter(LockedWriter):
         return len(self._arrays[ENDS])
 
     def write(self, episode: Episode) -> int:
-        """Save one episode; return its number in the buffer."""
         return self.write_all([episode])[0]
 
     def write_all(self, episodes: Iterable[Episode]) -> list[int]:
@@ -228,7 +226,6 @@ class ZarrWriter(LockedWriter):
         return {name: len(array) for name, array in self._arrays.items()}
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace attributes of the group."""
         if MARK in metadata:
             raise DataError(f"expected another name than {MARK!r}, which says how columns are stored")
         attributes = {**self._attributes, **plain_metadata(metadata)}
@@ -281,10 +278,7 @@ def _attributes(metadata: Mapping[str, Any], layout: BufferLayout) -> dict[str, 
 
 
 def pack_zip(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
-    """Pack a Zarr folder into one ZIP file, whose members are stored and so read in place.
-
-    The file appears when it is complete.
-    """
+    """Pack a Zarr folder into one ZIP file, whose members are stored and so read in place."""
     root, place = Path(folder), Path(out)
     if not root.is_dir():
         raise FormatError("expected a folder to pack", path=root)

@@ -53,7 +53,6 @@ class IndexOperation(Operation):
                 yield survey.listed, numbers
 
     def _path(self, block: int) -> Path:
-        """The file of a block."""
         dataset = int(np.searchsorted(self._first, block, side="right")) - 1
         files, numbers = list(self._blocks())[dataset]
         return files[int(numbers[block - int(self._first[dataset])])]

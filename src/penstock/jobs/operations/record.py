@@ -26,7 +26,7 @@ from penstock.errors import DataError, PenstockError, StateError
 from penstock.files import move
 from penstock.formats.base.account import UnfinishedWork, remove_mark
 from penstock.formats.base.format import recognise
-from penstock.formats.columns.joining import join_stores, publish_segment, segments_of
+from penstock.formats.columns.table import join_stores, publish_segment, segments_of
 from penstock.formats.columns.writer import ColumnsWriter, create_store
 from penstock.jobs.operation import Operation, pack, unpack
 from penstock.jobs.staging import StagingFolder, local_target

@@ -45,7 +45,6 @@ class EvenIndex:
 
     @property
     def width(self) -> tuple[int, ...]:
-        """The limits."""
         return self.rule.capacity
 
     def spread(self, packs: IntArray, epoch: IntArray) -> IntArray:

@@ -129,7 +129,6 @@ class PackIndex:
 
     @property
     def most_sequences(self) -> int:
-        """The most pieces in any pack."""
         self._ready()
         return self._tally.most
 

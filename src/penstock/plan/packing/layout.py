@@ -19,7 +19,7 @@ from penstock.errors import PlanError
 from penstock.kernels.permute import permute
 from penstock.kernels.runs import gather_runs, histogram
 from penstock.plan.packing.rule import LONGEST, Rule
-from penstock.plan.packing.scratch import SCRATCH
+from penstock.plan.packing.window import SCRATCH
 
 Whole = npt.NDArray[np.integer[Any]]
 Lengths = Whole | Callable[[IntArray], npt.ArrayLike]

@@ -18,7 +18,6 @@ _DTYPES = {"<u2", "<u4", "<i8"}
 
 
 def to_bytes(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> bytes:
-    """Header and arrays in one."""
     raw = {name: np.ascontiguousarray(a, a.dtype.newbyteorder("<")) for name, a in arrays.items()}
     listed = {name: [a.dtype.str, list(a.shape)] for name, a in raw.items()}
     line = json.dumps({**header, "arrays": listed}).encode() + b"\n"

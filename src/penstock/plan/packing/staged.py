@@ -53,7 +53,6 @@ class StagedIndex:
         return out
 
     def pieces(self, packs: IntArray, epoch: IntArray | int) -> PackPieces:
-        """Return the contents of packs."""
         stage, epochs = self._stage(packs), np.broadcast_to(epoch, packs.shape)
         parts: list[PackPieces] = []
         for number, index in enumerate(self._indexes):
@@ -74,7 +73,6 @@ class StagedIndex:
         return np.concatenate(parts)
 
     def report(self) -> PackReport:
-        """Return the sums of all stages."""
         reports = [index.report() for index in self._indexes]
         rows = _sums([report.rows for report in reports])
         room = _sums([tuple(n * len(i) for n in i.rule.capacity) for i in self._indexes])

@@ -33,7 +33,6 @@ class PackingStats:
 
     @classmethod
     def none(cls, axes: int) -> PackingStats:
-        """That of no items."""
         zero = (0,) * axes
         return cls(0, 0, 0, 0, 0, 0, 0, 0, zero, zero, zero, zero)
 

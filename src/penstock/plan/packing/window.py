@@ -12,19 +12,42 @@ lengths alone (`count_window`).
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.errors import PlanError
 from penstock.kernels.concat import concat
 from penstock.kernels.fit import best_fit, bin_slots, count_decreasing, first_fit, plan_decreasing, sort_decreasing
 from penstock.kernels.open_fit import open_fit
 from penstock.kernels.permute import permute
 from penstock.plan.packing.rule import Rule
-from penstock.plan.packing.scratch import SCRATCH
+
+MOST = 4 << 20  # bytes; larger buffers are allocated each time, so that they do not stay
+
+
+class Scratch(threading.local):
+    """Arrays by name, handed out again and again: the first touch of a fresh page costs more than the work in it."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, ByteArray] = {}
+
+    def empty(self, name: str, n: int, dtype: type[Any]) -> AnyArray:
+        """`[n]` of any values, good until this thread asks for the name again."""
+        nbytes = n * np.dtype(dtype).itemsize
+        buffer = self._held.get(name)
+        if buffer is None or len(buffer) < nbytes:
+            buffer = np.empty(nbytes, np.uint8)
+            if nbytes <= MOST:
+                self._held[name] = buffer
+        return buffer[:nbytes].view(dtype)
+
+
+SCRATCH = Scratch()
+
 
 EXACT = 1 << 22
 """The most units of a capacity whose bins are found by their residual, which takes a table of that size."""
@@ -173,7 +196,6 @@ def _decreasing(rule: Rule, rows: IntArray, capacity: int, parts: Parts) -> Wind
 
 
 def _taken(values: IntArray, order: IntArray | None) -> IntArray:
-    """`values[order]`, or all in the order they have."""
     return values if order is None else values.take(order, axis=0)
 
 

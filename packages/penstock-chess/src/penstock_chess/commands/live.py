@@ -14,8 +14,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from penstock.cli.fitted import Fitted
-from penstock.cli.show import Json, print_json
+from penstock.cli.show import Fitted, Json, print_json
 from penstock.errors import DataError
 from penstock.files import write_atomic
 from penstock_chess.lczero import DataLoader, DataLoaderConfig, load_config
@@ -138,7 +137,6 @@ def _pipeline(
     set_options: Mapping[str, Any],
     run: Mapping[str, Any],
 ) -> LivePipeline:
-    """Build the pipeline."""
     if config is None:
         if directory is None or output is not None:
             raise DataError("expected a folder of games, or --config (and only then --output)")

@@ -14,8 +14,23 @@ import numpy as np
 from penstock.core.arrays import ByteArray, Float32Array, IntArray, UInt32Array, UInt64Array
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock_chess.kernels.bitboards import THEIRS, other_side, turned_word, words_of_board
-from penstock_chess.kernels.layout import BEST, INFO, PLAYED, POLICY, RIGHTS, SIDE, STEP, STORED, WIDTH
-from penstock_chess.kernels.state import BLACK, CASTLE, CLOCK, EN_PASSANT, SEEN, STATE
+from penstock_chess.kernels.layout import (
+    BEST,
+    BLACK,
+    CASTLE,
+    CLOCK,
+    EN_PASSANT,
+    INFO,
+    PLAYED,
+    POLICY,
+    RIGHTS,
+    SEEN,
+    SIDE,
+    STATE,
+    STEP,
+    STORED,
+    WIDTH,
+)
 
 _HISTORY, _PLANES = 8, 7440 // 4  # positions; where planes begin, in words of 4 bytes
 _1 = np.uint64(1)

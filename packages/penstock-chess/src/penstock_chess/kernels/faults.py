@@ -56,7 +56,6 @@ SUM_BELOW, SUM_ABOVE = 0.99, 1.01
 
 
 def fault_bit(name: str) -> int:
-    """Return the bit of a fault."""
     return 1 << FAULTS.index(name)
 
 

@@ -29,18 +29,25 @@ from penstock_chess.kernels.bitboards import (
 )
 from penstock_chess.kernels.faults import bad_values, fault_bit
 from penstock_chess.kernels.lanes import lowest, ones
-from penstock_chess.kernels.layout import INFO, PLAYED, RIGHTS, RULE50, SHORT, SIDE, VISITS, WIDTH
-from penstock_chess.kernels.moves import occupied_by, play
-from penstock_chess.kernels.state import (
+from penstock_chess.kernels.layout import (
     BLACK,
     CASTLE,
     CLOCK,
     EN_PASSANT,
     INDEX,
+    INFO,
+    PLAYED,
+    RIGHTS,
+    RULE50,
     SEEN,
+    SHORT,
+    SIDE,
     STATE,
     TRANSFORM,
+    VISITS,
+    WIDTH,
 )
+from penstock_chess.kernels.moves import occupied_by, play
 from penstock_chess.kernels.transforms import check_transforms
 
 _CASTLING = fault_bit("castling")

@@ -44,7 +44,6 @@ def _undefined(kind: Value) -> Value:
 
 
 def _splat(builder: Builder, value: Value, lanes: int) -> Value:
-    """A vector that has the value in every lane."""
     head = builder.insert_element(_undefined(_vector(value.type, lanes)), value, _int(32)(0))
     return builder.shuffle_vector(head, head, _constant(_vector(_int(32), lanes), [0] * lanes))
 
@@ -154,9 +153,7 @@ def _emit_load(size: int) -> Callable[..., Value]:
 
 
 @intrinsic(_emit_load(1), "i8", "i8")
-def load1(address: Address) -> int:
-    """Return the byte at an address."""
-    ...
+def load1(address: Address) -> int: ...
 
 
 @intrinsic(_emit_load(2), "i8", "i8")
@@ -172,9 +169,7 @@ def load4(address: Address) -> int:
 
 
 @intrinsic(_emit_load(8), "i8", "u8")
-def load8(address: Address) -> np.uint64:
-    """Return the word at an address."""
-    ...
+def load8(address: Address) -> np.uint64: ...
 
 
 def _emit_store(size: int) -> Callable[..., None]:
@@ -221,6 +216,4 @@ def _emit_ones(builder: Builder, bits: Value) -> Value:
 
 
 @intrinsic(_emit_ones, "u8", "i8")
-def ones(bits: np.uint64) -> int:
-    """Return how many bits are set."""
-    ...
+def ones(bits: np.uint64) -> int: ...

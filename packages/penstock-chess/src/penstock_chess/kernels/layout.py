@@ -3,6 +3,20 @@
 A frame is a record of version 7 of Leela Chess Zero's training data, 8396 bytes, little-endian; a short record, of
 version 6, is its first 8356 bytes. A compact row is the same frame in 420 bytes on average; `docs/tensors.md` has
 its layout. Offsets of bytes end in `_BYTE` where words of 4 bytes are counted too.
+
+The state of a position of a game is a row of int64:
+
+=======  =============================================================================================
+0 to 3   file of the rook that may still castle: ours on the queen's side and king's side, theirs; or -1
+4        file of the pawn that may be taken en passant, or -1
+5, 6, 7  plies since a capture or a pawn's move; earlier occurrences; 1 for black to move
+8        the transform that the frame says
+9, 10    squares from and to of the move made (castling: king and rook), -1 past the end
+11, 12   what it promotes to, 0 for nothing; its index in the policy as the frame turns it, or -1
+=======  =============================================================================================
+
+`games` fills states from frames, and `moves` from the state before. Squares are numbers `8 * rank + file`, as the side
+to move sees them.
 """
 
 from __future__ import annotations
@@ -69,3 +83,18 @@ NUMBERED = 1
 
 TARGETS = (36, 40, 32, 12, 20, 28, 44, 48, 52, 56, 60, 64, 8, 16, 24, 80, 84, -1)
 """Where, from `TAIL` on, the 6 x 3 targets are: q, d, moves left of result, best, played, orig, root, st; -1 is NaN."""
+
+
+CASTLE = 0
+"""The first of four columns."""
+EN_PASSANT = 4
+CLOCK = 5
+SEEN = 6
+BLACK = 7
+TRANSFORM = 8
+FROM = 9
+TO = 10
+PROMOTES = 11
+INDEX = 12
+STATE = 13
+"""Number of columns."""

@@ -30,7 +30,7 @@ from penstock_chess.kernels.bitboards import (
 )
 from penstock_chess.kernels.faults import fault_bit
 from penstock_chess.kernels.lanes import lowest, ones
-from penstock_chess.kernels.state import (
+from penstock_chess.kernels.layout import (
     BLACK,
     CASTLE,
     CLOCK,

@@ -13,8 +13,7 @@ import numpy as np
 from penstock.core.arrays import ByteArray, Float32Array, IntArray
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock_chess.kernels.lanes import differing16, lowest
-from penstock_chess.kernels.layout import FIELDS, ILLEGAL, INFO, PLAYED, POLICY, TAIL
-from penstock_chess.kernels.state import INDEX
+from penstock_chess.kernels.layout import FIELDS, ILLEGAL, INDEX, INFO, PLAYED, POLICY, TAIL
 
 SMALL = 124
 """Bytes of the small fields of a frame."""
@@ -33,7 +32,6 @@ _Q_ST, _D_ST = (8352 - TAIL) // 4, (8356 - TAIL) // 4
 
 
 def _values_of(small: ByteArray, first: int) -> Float32Array:
-    """The rows as float32."""
     flags = small.flags
     fits = small.dtype == np.uint8 and small.ndim == 2 and 0 <= first <= small.shape[1] - SMALL and not first % 4
     if not fits or not flags.c_contiguous or not flags.writeable or small.ctypes.data % 4:

@@ -12,7 +12,7 @@ import numpy as np
 from penstock.core.arrays import ByteArray, IntArray, UInt32Array
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock_chess.kernels.faults import fault_bit
-from penstock_chess.kernels.state import (
+from penstock_chess.kernels.layout import (
     CASTLE,
     TRANSFORM,
 )

@@ -28,8 +28,7 @@ from penstock_chess.lczero.config import (
     StageControlResponse,
     TensorGeneratorConfig,
 )
-from penstock_chess.lczero.loader import DataLoader, make_dataloader
-from penstock_chess.lczero.tensors import TensorBase
+from penstock_chess.lczero.loader import DataLoader, TensorBase, make_dataloader
 
 __all__ = [
     "ChunkRescorerConfig",

@@ -61,7 +61,6 @@ class Assembly:
         self._splitters: dict[str, ChunkSourceSplitter] = {}
 
     def pipelines(self, branches: Sequence[Branch]) -> dict[str, LivePipeline]:
-        """Return the pipeline of each branch."""
         if self._journal is not None:
             self._journal.mkdir(parents=True, exist_ok=True)
         for feed in (feed for branch in branches for feed in branch.feeds):

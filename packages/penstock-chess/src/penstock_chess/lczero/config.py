@@ -10,7 +10,6 @@ FrameFormat = Literal["V6TrainingData", "V7TrainingData"]
 
 
 def natural(default: int) -> Any:
-    """Return a field of integers of at least 0."""
     return field(default=default, metadata={"least": 0})
 
 
@@ -194,12 +193,10 @@ class StageConfig:
 
     @property
     def kind(self) -> str:
-        """The kind of stage."""
         return self.kinds[0]
 
     @property
     def options(self) -> StageOptions:
-        """The options of its kind."""
         return getattr(self, self.kind)
 
 

@@ -9,10 +9,14 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.arrays import AnyArray
 from penstock.core.boundary import loading_state
 from penstock.core.narrowing import is_mapping
 from penstock.errors import PlanError, StateError
@@ -20,17 +24,81 @@ from penstock_chess.lczero import messages
 from penstock_chess.lczero.assembly import Assembly
 from penstock_chess.lczero.binding import is_protobuf, load_config, load_request
 from penstock_chess.lczero.config import (
+    QueueConfig,
+    ShufflingChunkPoolConfig,
     ShufflingChunkPoolControlRequest,
     ShufflingChunkPoolControlResponse,
     StageControlResponse,
 )
-from penstock_chess.lczero.effects import without_effect
-from penstock_chess.lczero.graph import Branch, Graph
+from penstock_chess.lczero.graph import Branch, Feed, Graph
 from penstock_chess.lczero.history import History
 from penstock_chess.lczero.metrics import stage_metrics
 from penstock_chess.tensors import ChessTensors
 from penstock_live.pipeline import LiveOptions, LivePipeline
 from penstock_live.pool import ShufflingChunkPool
+
+
+class TensorBase:
+    """Shape, strides and type of an array.
+
+    In the original, tensors own the memory of the arrays that `get_next` returns. Here arrays own their memory, and a
+    tensor describes one that it is given.
+    """
+
+    def __init__(self, array: AnyArray) -> None:
+        self._array = np.asarray(array)
+
+    def shape(self) -> list[int]:
+        """Return the length of each axis."""
+        return list(self._array.shape)
+
+    def strides(self) -> list[int]:
+        """Return the bytes from one element to the next on each axis."""
+        return list(self._array.strides)
+
+    def element_size(self) -> int:
+        return self._array.itemsize
+
+    def py_format(self) -> str:
+        """Return the format of an element, as the `struct` module writes it: "f", "d", "i" or "q", and others."""
+        dtype = self._array.dtype
+        return "q" if dtype == np.int64 else dtype.char
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> AnyArray:
+        return np.array(self._array, dtype, copy=copy)
+
+
+GAMMA = ShufflingChunkPoolConfig().hanse_sampling_gamma
+CAPACITY = QueueConfig().queue_capacity
+
+
+def without_effect(branches: Sequence[Branch], queues: Mapping[str, Sequence[QueueConfig]]) -> list[str]:
+    """Return a warning for each setting without effect: here, or, as in the original, without another field."""
+    settings = [setting for branch in branches for feed in branch.feeds for setting in _of_feed(feed)]
+    tensors = {branch.names["tensor_generator"] for branch in branches}  # their capacity says how many batches wait
+    others = {name: outputs for name, outputs in queues.items() if name not in tensors}
+    sized = [name for name, outputs in others.items() if any(queue.queue_capacity != CAPACITY for queue in outputs)]
+    bounded = f"queue_capacity of {sized}, as what waits behind these stages is bounded in bytes"
+    return [*dict.fromkeys(settings), *([bounded] if sized else [])]
+
+
+def _of_feed(feed: Feed) -> list[str]:
+    pool = feed.pool
+    unpacker = feed.unpacker
+    settings = list[str]()
+    if unpacker.position_sampling is not None and unpacker.position_count is None:
+        settings.append(f"position_sampling of {feed.names['chunk_unpacker']!r}, without position_count")
+    if not isinstance(pool, ShufflingChunkPoolConfig):
+        return settings
+    name = feed.names["shuffling_chunk_pool"]
+    if not pool.hanse_sampling_threshold and pool.position_sampling is not None:
+        settings.append(f"position_sampling of {name!r}, without hanse_sampling_threshold")
+    if not pool.hanse_sampling_threshold and pool.hanse_sampling_gamma != GAMMA:
+        settings.append(f"hanse_sampling_gamma of {name!r}, without hanse_sampling_threshold")
+    if pool.position_cache_size and pool.cachehit_output is None:
+        settings.append(f"position_cache_size of {name!r}, without cachehit_output")
+    return settings
+
 
 VERSION = 2
 LOOK = 0.25  # seconds between two looks at the figures, while the loader runs
@@ -100,7 +168,6 @@ class DataLoader(Iterator[Batch]):
             pipeline.stop()
 
     def get_next(self, alias: str = "", timeout: float | None = None) -> Batch:
-        """Return the next batch of an output."""
         pipeline = self._pipeline(alias)
         self._watch()
         return tuple(pipeline.get_next(self._timeout if timeout is None else timeout).values())

@@ -165,7 +165,6 @@ def serialize(name: str, fields: Mapping[str, Any]) -> bytes:
 
 
 def parse_message(name: str, data: bytes, where: str) -> Any:
-    """Return the message that bytes hold."""
     message = message_class(name)()
     try:
         message.ParseFromString(data)

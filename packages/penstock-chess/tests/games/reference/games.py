@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock_chess.kernels.faults import FAULTS
-from penstock_chess.kernels.state import (
+from penstock_chess.kernels.layout import (
     BLACK,
     CASTLE,
     CLOCK,

@@ -8,9 +8,8 @@ import numpy as np
 
 from games.reference.games import exchanged
 from penstock_chess.kernels.faults import FAULTS, SUM_ABOVE, SUM_BELOW
-from penstock_chess.kernels.layout import FIELDS, POLICY, STEP
+from penstock_chess.kernels.layout import CASTLE, CLOCK, EN_PASSANT, FIELDS, POLICY, SEEN, STEP
 from penstock_chess.kernels.layout import WORDS as PLANES
-from penstock_chess.kernels.state import CASTLE, CLOCK, EN_PASSANT, SEEN
 
 _HISTORY = 8
 

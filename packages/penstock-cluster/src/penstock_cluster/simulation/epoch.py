@@ -23,8 +23,7 @@ import numpy as np
 
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.data.map_dataset import MapDataset, planned_samples
-from penstock.loading.lookahead import AHEAD_BYTES, with_requested
-from penstock.loading.position_source import PositionSource
+from penstock.loading.position_source import AHEAD_BYTES, PositionSource, with_requested
 from penstock.loading.ranks import Ranks
 from penstock.locations.blocks import BLOCK
 from penstock_cluster.simulation.orders import GIVEN, Order, in_order

@@ -54,7 +54,6 @@ class Picture:
 
 
 def road_of(semantic_map: Path | None, meta: Path | None) -> MapAPI | None:
-    """Load the map."""
     if semantic_map is None and meta is None:
         return None
     if semantic_map is None or meta is None:
@@ -190,7 +189,6 @@ class Pen:
         return (points - self.center) * [1, -1] * (self.side / self.meters) + self.side / 2
 
     def polygon(self, pixels: AnyArray, color: Color) -> None:
-        """Filled."""
         self.draw.polygon(pixels.ravel().tolist(), fill=color)
 
     def line(self, pixels: AnyArray, color: Color, width: float) -> None:

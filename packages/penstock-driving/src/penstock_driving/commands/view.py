@@ -95,7 +95,6 @@ def _drawn(drive: Drive, title: str, frames: list[int], out: Path, film: bool, s
 
 
 def _frames(drive: Drive, frame: int | None, every: int | None, film: bool) -> list[int]:
-    """Return the frames to draw."""
     n = len(drive)
     if n == 0:
         raise DataError("expected a scene of one frame or more, got none")
@@ -111,7 +110,6 @@ def _frames(drive: Drive, frame: int | None, every: int | None, film: bool) -> l
 
 
 def _save(sheet: Any, out: Path) -> None:
-    """Save the sheet."""
     try:
         sheet.save(out)
     except ValueError as error:

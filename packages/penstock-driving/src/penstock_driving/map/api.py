@@ -89,16 +89,13 @@ class MapAPI:
 
     @staticmethod
     def is_lane(element: MapElement) -> bool:
-        """Whether it is a lane."""
         return element.kind == "lane"
 
     @staticmethod
     def is_crosswalk(element: MapElement) -> bool:
-        """Whether it is a crosswalk that has points."""
         return element.control == CROSSWALK and element.outlined
 
     def is_traffic_light(self, element_id: str) -> bool:
-        """Whether it is a traffic light."""
         return self[element_id].control == TRAFFIC_LIGHT
 
     def is_traffic_face(self, element_id: str) -> bool:

@@ -10,8 +10,7 @@ from penstock.core.arrays import AnyArray, FloatArray, Int32Array, IntArray
 from penstock.errors import DataError
 from penstock_driving.kernels.polygons import FILLED
 from penstock_driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
-from penstock_driving.rasterize.context import RenderContext
-from penstock_driving.rasterize.cull import place
+from penstock_driving.rasterize.context import RenderContext, place
 from penstock_driving.rasterize.drawing import Strokes, calls_of, spans_of
 from penstock_driving.rasterize.scenes import LABELS, Scenes, Views, ranges
 

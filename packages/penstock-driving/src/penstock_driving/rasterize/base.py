@@ -166,18 +166,7 @@ class Rasterizer(ABC):
 
 
 class StubRasterizer(Rasterizer):
-    """Three black channels, for models that need no picture.
-
-    Args:
-        context: Size and place of rasters.
-
-    Raises:
-        DataError: `to_rgb` gets colours.
-
-    Example:
-        >>> StubRasterizer(RenderContext((3, 2), (1.0, 1.0), (0.5, 0.5))).num_channels()
-        3
-    """
+    """Three black channels, for models that need no picture."""
 
     def __init__(self, context: RenderContext) -> None:
         self.context = context

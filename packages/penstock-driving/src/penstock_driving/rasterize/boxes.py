@@ -12,8 +12,7 @@ from penstock_driving.geometry import box_corners
 from penstock_driving.kernels.polygons import FILLED
 from penstock_driving.logs import EGO_EXTENT
 from penstock_driving.rasterize.base import Draw, Planes, Rasterizer, unit
-from penstock_driving.rasterize.context import RenderContext
-from penstock_driving.rasterize.cull import Circles, place
+from penstock_driving.rasterize.context import Circles, RenderContext, place
 from penstock_driving.rasterize.drawing import Strokes, calls_of, spans_of
 from penstock_driving.rasterize.options import RasterOptions
 from penstock_driving.rasterize.scenes import Boxes, Scenes, Views, ranges

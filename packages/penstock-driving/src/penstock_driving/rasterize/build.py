@@ -154,7 +154,6 @@ def _satellite(
 
 
 def _entry(cfg: Mapping[str, Any], section: str, name: str) -> Any:
-    """An entry of the configuration."""
     if section not in cfg or name not in cfg[section]:
         there = ", ".join(cfg.get(section, cfg)) or "nothing"
         raise DataError(f"expected {section}.{name} in the configuration, got {there}")

@@ -15,20 +15,7 @@ from penstock_driving.rasterize.scenes import Scenes, Views
 
 
 class CombinedRasterizer(Rasterizer):
-    """The channels of several rasterizers, in order.
-
-    Args:
-        layers: Rasterizers of one render context, first channels first: boxes, attributes of agents, a map.
-
-    Raises:
-        DataError: There is no layer, or the layers have different contexts.
-
-    Example:
-        >>> from penstock_driving.rasterize import RenderContext, StubRasterizer
-        >>> stub = StubRasterizer(RenderContext((3, 2), (1.0, 1.0), (0.5, 0.5)))
-        >>> CombinedRasterizer([stub, stub]).num_channels()
-        6
-    """
+    """The channels of several rasterizers of one render context, in order."""
 
     def __init__(self, layers: list[Rasterizer]) -> None:
         if not layers or any(layer.context != layers[0].context for layer in layers):

@@ -15,7 +15,7 @@ from penstock.core.ragged import offsets_of
 from penstock.errors import DataError
 from penstock_driving.geometry import box_corners, rotation33_as_yaw
 from penstock_driving.logs import EGO_EXTENT
-from penstock_driving.rasterize.cull import Circles
+from penstock_driving.rasterize.context import Circles
 
 LABELS = list(range(3, 16))  # the kinds of agent that are drawn: cars, ..., pedestrians, animals
 BLOCK = 1 << 16  # agents whose labels are looked at at once
@@ -23,29 +23,13 @@ BLOCK = 1 << 16  # agents whose labels are looked at at once
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Boxes of the `K` agents that pass a threshold, and of the vehicle in `F` frames.
+    """Boxes of the `K` agents that pass a threshold, and of the vehicle in `F` frames."""
 
-    Args:
-        corners: `[K + F, 4, 2]` metres in the world: agents, then the vehicle.
-        circles: Circles around the boxes.
-        rows: `[K]` int64 rows of the agents.
-        track: `[K]` int64 track ids.
-        spans: `[F, 2]` int64: frame `f` owns the agents `spans[f, 0]:spans[f, 1]` of the `K`.
-
-    Example:
-        >>> from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE
-        >>> frames, agents, faces = (np.zeros(2, dtype) for dtype in (FRAME_DTYPE, AGENT_DTYPE, TL_FACE_DTYPE))
-        >>> frames["agent_index_interval"] = [[0, 1], [1, 2]]
-        >>> agents["label_probabilities"][0, 3] = 1
-        >>> Scenes.of(frames, agents, faces).boxes(0.5).rows.tolist()
-        [0]
-    """
-
-    corners: FloatArray
+    corners: FloatArray  # `[K + F, 4, 2]` metres in the world: agents, then the vehicle
     circles: Circles
-    rows: IntArray
+    rows: IntArray  # `[K]` of the agents
     track: IntArray
-    spans: IntArray
+    spans: IntArray  # `[F, 2]`: frame `f` owns the agents `spans[f, 0]:spans[f, 1]` of the `K`
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,7 @@ from penstock_driving.kernels.pixels import split_channels
 from penstock_driving.kernels.polygons import CLOSED, FILLED, OPEN
 from penstock_driving.map.api import COLORS, MapAPI
 from penstock_driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
-from penstock_driving.rasterize.context import RenderContext
-from penstock_driving.rasterize.cull import Circles, SpatialIndex, place
+from penstock_driving.rasterize.context import Circles, RenderContext, SpatialIndex, place
 from penstock_driving.rasterize.drawing import Strokes, calls_of, packed, spans_of
 from penstock_driving.rasterize.options import RasterOptions
 from penstock_driving.rasterize.scenes import Scenes, Views, ranges

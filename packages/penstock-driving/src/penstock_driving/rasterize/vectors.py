@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, ByteArray, FloatArray, Int32Array, IntArray
 from penstock.errors import DataError, require
+from penstock_driving.kernels.warping import PLACES, ROUND
 from penstock_driving.rasterize.attributes import AttributeRasterizer
 from penstock_driving.rasterize.base import Rasterizer, StubRasterizer
 from penstock_driving.rasterize.boxes import BoxRasterizer
@@ -22,10 +23,66 @@ from penstock_driving.rasterize.cover import POINT, Cover, ribbons, topmost, tri
 from penstock_driving.rasterize.satellite import SatelliteRasterizer
 from penstock_driving.rasterize.scenes import Scenes, Views
 from penstock_driving.rasterize.semantic import KINDS, POINTS, SemanticRasterizer, VisibleElements
-from penstock_driving.rasterize.warped import Warp
 
 if TYPE_CHECKING:
     import torch
+
+PIXELS = 1 << 23  # of turned images, worked on at once: about a hundred bytes each
+
+
+class Warp:
+    """The image of `satellite` on `device`, as uint8, and what its rasters are mixed from."""
+
+    def __init__(self, satellite: SatelliteRasterizer, device: Any) -> None:
+        self.shape = satellite.context.shape
+        rows, place = np.unique(satellite.rows, return_inverse=True)
+        upper, lower = place.reshape(satellite.rows.shape).T
+        image = satellite.map_im if satellite.map_im.flags.writeable else satellite.map_im.copy()
+        self.size = image.shape[:2]
+        self.device = device
+        self.image = self._moved(image).view(-1, 3)
+        self.rows, self.columns, self.left = (self._moved(part) for part in (rows, satellite.columns, satellite.left))
+        self.upper, self.lower = self._moved(upper.copy()), self._moved(lower.copy())
+        self.across, self.down = (
+            self._moved(satellite.across)[:, :, None],
+            self._moved(satellite.down)[:, :, None, None],
+        )
+
+    def _moved(self, array: AnyArray) -> Any:
+        return require("torch", "torch").from_numpy(array).to(self.device)
+
+    def draw(self, cut: AnyArray, turn: FloatArray, out: Any) -> None:
+        """Views cut out at `cut` `[n, 3]`, turned by `turn` `[n, 2, 3]`, into `out` `[n, 3, H, W]` uint8."""
+        step = max(1, PIXELS // (len(self.rows) * len(self.columns)))
+        for low in range(0, len(cut), step):
+            part = slice(low, low + step)
+            turned = self._turned(self._moved(cut[part]), self._moved(turn[part]))
+            mixed = turned[:, :, self.left] * self.across[:, 0] + turned[:, :, self.left + 1] * self.across[:, 1]
+            mixed >>= 4
+            both = ((mixed[:, self.upper] * self.down[:, 0]) >> 16) + ((mixed[:, self.lower] * self.down[:, 1]) >> 16)
+            out[part] = ((both + 2) >> 2).permute(0, 3, 1, 2)
+
+    def _turned(self, cut: Any, turn: Any) -> Any:
+        """`[n, rows, columns, 3]` int32: those pixels of the turned cut-outs."""
+        places: list[Any] = []
+        for axis in range(2):
+            along, down, first = turn[:, axis].T[:, :, None]
+            start = ((down * self.rows + first) * PLACES).round_().long() + ROUND
+            places.append((start[:, :, None] + (along * self.columns * PLACES).round_().long()[:, None]) >> 5)
+        (x, right), (y, lower) = ((place >> 5, (place & 31).int()[..., None]) for place in places)
+        top, bottom = (
+            (32 - right) * self._pixels(cut, row, x) + right * self._pixels(cut, row, x + 1) for row in (y, y + 1)
+        )
+        return ((32 - lower) * top + lower * bottom + 512) >> 10
+
+    def _pixels(self, cut: Any, row: Any, column: Any) -> Any:
+        """`[..., 3]` int32 of the cut-outs, black where there is nothing."""
+        first, left, side = cut.T[:, :, None, None]
+        there = (row >= 0) & (row < side) & (column >= 0) & (column < side)
+        row, column = row + first, column + left
+        there &= (row >= 0) & (row < self.size[0]) & (column >= 0) & (column < self.size[1])
+        return self.image[(row * self.size[1] + column) * there].int() * there[..., None]
+
 
 # Order of the layers; 0 is the background
 ROAD = 1
@@ -37,50 +94,23 @@ MANY_CELLS = 1 << 29  # elsewhere: some bytes each, and calls are few
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """Shapes from which rasters are drawn, in fixed-point pixels: some kilobytes a raster.
-
-    Args:
-        views: Number of views.
-        boxes: `[m, 4, 2]` int32 corners of boxes.
-        box_plane: `[m]` int64 plane of each box: view * channels + channel.
-        marks: `[b, 4, 2]` int32 corners of the boxes of attributes, in the order of drawing.
-        mark_plane: `[b]` int64 plane of each.
-        mark_value: `[b]` uint8 value of each.
-        lanes: `[k, 40, 2]` int32 outlines of lanes.
-        lane_view: `[k]` int64 view of each lane.
-        lane_level: `[k]` int64 layer of its lines.
-        lane_color: `[k, 3]` uint8 colour of its road.
-        edges: `[q, 2, 2]` int32 sides of crosswalks.
-        edge_view: `[q]` int64 view of each side.
-        palette: `[views, levels, 3]` uint8 colour of each layer.
-        cut: `[views, 3]` int64 place of each view in the aerial image.
-        turn: `[views, 2, 3]` float64 how each view is turned.
-
-    Example:
-        >>> from penstock_driving.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE
-        >>> scenes = Scenes.of(*(np.zeros(1, dtype) for dtype in (FRAME_DTYPE, AGENT_DTYPE, TL_FACE_DTYPE)))
-        >>> from penstock_driving.rasterize import RenderContext
-        >>> context = RenderContext((9, 9), (1.0, 1.0), (0.5, 0.5))
-        >>> vectors = VectorRasterizer(BoxRasterizer(context, 0.5, 0)).vectors(scenes, Views.of_ego(scenes, [[0]]))
-        >>> vectors.boxes.shape  # the vehicle
-        (1, 4, 2)
-    """
+    """Shapes from which rasters are drawn, in fixed-point pixels: some kilobytes a raster."""
 
     views: int
-    boxes: Int32Array
-    box_plane: IntArray
-    marks: Int32Array
+    boxes: Int32Array  # `[m, 4, 2]` corners
+    box_plane: IntArray  # `[m]`: view * channels + channel
+    marks: Int32Array  # `[b, 4, 2]` corners of the boxes of attributes, in the order of drawing
     mark_plane: IntArray
     mark_value: ByteArray
-    lanes: Int32Array
+    lanes: Int32Array  # `[k, 40, 2]` outlines
     lane_view: IntArray
-    lane_level: IntArray
-    lane_color: ByteArray
-    edges: Int32Array
+    lane_level: IntArray  # `[k]` layer of its lines
+    lane_color: ByteArray  # `[k, 3]` of its road
+    edges: Int32Array  # `[q, 2, 2]` sides of crosswalks
     edge_view: IntArray
-    palette: ByteArray
-    cut: IntArray
-    turn: FloatArray
+    palette: ByteArray  # `[views, levels, 3]` colour of each layer
+    cut: IntArray  # `[views, 3]` place in the aerial image
+    turn: FloatArray  # `[views, 2, 3]`
 
     @property
     def nbytes(self) -> int:

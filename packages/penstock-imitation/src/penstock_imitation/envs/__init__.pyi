@@ -1,12 +1,12 @@
 """Public names, and the module of each. `__init__.py` imports a name from there at its first use."""
 
 from .benchmark import Benchmark as Benchmark
+from .benchmark import Factory as Factory
+from .benchmark import image_space as image_space
 from .config import Config as Config
 from .config import EnvConfig as EnvConfig
 from .config import EnvDataConfig as EnvDataConfig
 from .config import VecEnvOptions as VecEnvOptions
-from .factory import Factory as Factory
-from .factory import image_space as image_space
 from .paths import demo_paths as demo_paths
 from .paths import find_processed as find_processed
 from .paths import processed_dir as processed_dir

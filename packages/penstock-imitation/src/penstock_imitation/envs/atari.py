@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.containers.pickle import ColorSpace
 from penstock.core.spaces import Discrete, Space
 from penstock.errors import DataError, closest
-from penstock_imitation.envs.benchmark import Benchmark, Context
+from penstock_imitation.envs.benchmark import Benchmark, Context, Factory, demand, image_space
 from penstock_imitation.envs.config import EnvConfig
-from penstock_imitation.envs.factory import Factory, image_space
-from penstock_imitation.envs.presence import demand
 
 if TYPE_CHECKING:
     import gymnasium
@@ -74,7 +72,6 @@ class Atari(Benchmark):
         return image_space(STACK, SIZE, SIZE), Discrete(ACTIONS[_game(config.task_name)])
 
     def color_space(self, config: EnvConfig) -> ColorSpace:
-        """Gray."""
         return ColorSpace.GRAY
 
     def factory(self, config: EnvConfig) -> Callable[[], gymnasium.Env[Any, Any]]:

@@ -9,10 +9,9 @@ import numpy as np
 
 from penstock.core.arrays import ImageArray
 from penstock.errors import DataError, require
-from penstock_imitation.envs.area import gray, shrink
 from penstock_imitation.envs.atari import SIZE, STACK
 from penstock_imitation.envs.config import EnvConfig
-from penstock_imitation.envs.wrappers import FrameStack
+from penstock_imitation.envs.wrappers import FrameStack, gray, shrink
 
 Played = tuple[float, bool, bool, dict[str, Any]]  # reward, terminated, truncated, info
 

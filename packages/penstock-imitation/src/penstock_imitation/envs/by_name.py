@@ -16,7 +16,6 @@ __all__ = ["available", "described", "make"]
 
 
 def make(env: str, settings: Sequence[str]) -> gymnasium.Env[Any, Any]:
-    """Make the environment."""
     benchmark, config = _resolve(env, settings)
     return benchmark.factory(config)()
 

@@ -9,10 +9,8 @@ import numpy as np
 
 from penstock.core.spaces import Box, Space
 from penstock.errors import DataError, suggestion
-from penstock_imitation.envs.benchmark import Benchmark, Context
+from penstock_imitation.envs.benchmark import Benchmark, Context, Factory, demand, image_space
 from penstock_imitation.envs.config import EnvConfig
-from penstock_imitation.envs.factory import Factory, image_space
-from penstock_imitation.envs.presence import demand
 
 if TYPE_CHECKING:
     import gymnasium
@@ -61,7 +59,6 @@ class DmControl(Benchmark):
     context: ClassVar[Context] = "spawn"
 
     def tasks(self) -> tuple[str, ...]:
-        """All 51 tasks of the suite."""
         return tuple(_TASKS)
 
     def spaces(self, config: EnvConfig) -> tuple[Space, Space]:

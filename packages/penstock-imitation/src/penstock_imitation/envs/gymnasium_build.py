@@ -11,9 +11,8 @@ from gymnasium.wrappers import AddRenderObservation
 
 from penstock.core.arrays import ImageArray
 from penstock.errors import DataError
-from penstock_imitation.envs.area import shrink
 from penstock_imitation.envs.config import EnvConfig
-from penstock_imitation.envs.wrappers import ChannelsFirst, FrameStack
+from penstock_imitation.envs.wrappers import ChannelsFirst, FrameStack, shrink
 
 Env = gymnasium.Env[Any, Any]
 
@@ -47,5 +46,4 @@ class Scaled(gymnasium.ObservationWrapper[ImageArray, Any, ImageArray]):
         self.observation_space = gymnasium.spaces.Box(0, 255, (3, size, size), np.uint8)
 
     def observation(self, observation: ImageArray) -> ImageArray:
-        """The image in its new size."""
         return np.stack([shrink(observation[..., c], self._size, self._size) for c in range(3)])

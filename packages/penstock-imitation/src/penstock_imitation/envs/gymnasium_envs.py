@@ -9,9 +9,8 @@ import numpy as np
 
 from penstock.core.spaces import Box, Discrete, Space
 from penstock.errors import DataError, require
-from penstock_imitation.envs.benchmark import Benchmark, Context
+from penstock_imitation.envs.benchmark import Benchmark, Context, Factory, image_space
 from penstock_imitation.envs.config import EnvConfig
-from penstock_imitation.envs.factory import Factory, image_space
 
 if TYPE_CHECKING:
     import gymnasium

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from penstock.core.spaces import Dict, Discrete, Space
 from penstock.errors import DataError, suggestion
-from penstock_imitation.envs.benchmark import Benchmark, Context
+from penstock_imitation.envs.benchmark import Benchmark, Context, Factory, demand, image_space
 from penstock_imitation.envs.config import EnvConfig
-from penstock_imitation.envs.factory import Factory, image_space
-from penstock_imitation.envs.presence import demand
 
 if TYPE_CHECKING:
     import gymnasium
@@ -107,7 +105,6 @@ def full_name(task: str) -> str:
 
 
 def preproc(name: str | None) -> Preproc:
-    """The preprocessor of that name."""
     if name not in PREPROCS:
         known = [known for known in PREPROCS if known is not None]
         raise DataError(

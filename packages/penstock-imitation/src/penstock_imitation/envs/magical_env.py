@@ -11,10 +11,10 @@ import numpy as np
 from penstock.core.arrays import ImageArray
 from penstock.core.spaces import Box, Dict, Space
 from penstock.errors import DataError
-from penstock_imitation.envs.area import box_mean
 from penstock_imitation.envs.config import EnvConfig
 from penstock_imitation.envs.magical import ACTIONS, NATIVE, SMALL, Magical, full_name, preproc
 from penstock_imitation.envs.magical_shim import context_kept, load
+from penstock_imitation.envs.wrappers import box_mean
 
 Observation = ImageArray | dict[str, ImageArray]
 

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.core.spaces import Discrete, Space
 from penstock.errors import DataError, suggestion
-from penstock_imitation.envs.benchmark import Benchmark, Context
+from penstock_imitation.envs.benchmark import Benchmark, Context, Factory, demand, image_space
 from penstock_imitation.envs.config import EnvConfig
-from penstock_imitation.envs.factory import Factory, image_space
-from penstock_imitation.envs.presence import demand
 
 if TYPE_CHECKING:
     import gymnasium

@@ -48,7 +48,6 @@ class ProcgenEnv(gymnasium.Env[ImageArray, Any]):
         return self._frame.copy(), {}
 
     def step(self, action: Any) -> tuple[ImageArray, float, bool, bool, dict[str, Any]]:
-        """One step."""
         if not self.action_space.contains(action):
             raise DataError(f"expected an action in {self.action_space}, got {action!r}")
         if self._game is None:
@@ -65,7 +64,6 @@ class ProcgenEnv(gymnasium.Env[ImageArray, Any]):
         return np.ascontiguousarray(self._frame.transpose(1, 2, 0))
 
     def close(self) -> None:
-        """Close the game, if there is one."""
         if self._game is not None:
             self._game.close()
             self._game = None

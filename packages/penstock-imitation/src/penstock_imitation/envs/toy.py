@@ -11,9 +11,8 @@ import numpy as np
 from penstock.core.arrays import AnyArray, ByteArray, Float32Array, FloatArray, IntArray
 from penstock.core.spaces import Box, Discrete, Space
 from penstock.errors import DataError, require, suggestion
-from penstock_imitation.envs.benchmark import Benchmark, Context
+from penstock_imitation.envs.benchmark import Benchmark, Context, Factory, image_space
 from penstock_imitation.envs.config import EnvConfig
-from penstock_imitation.envs.factory import Factory, image_space
 from penstock_imitation.envs.toy_scene import CORAL, GOLD, TEAL, WHITE, find
 
 if TYPE_CHECKING:
@@ -78,7 +77,6 @@ class Toy(Benchmark):
 
 
 def task(name: str) -> ToyTask:
-    """The task of that name."""
     if name not in TASKS:
         raise DataError(f"unknown task {name!r} of the benchmark 'toy'{suggestion(name, TASKS)}; there are {[*TASKS]}")
     return TASKS[name]

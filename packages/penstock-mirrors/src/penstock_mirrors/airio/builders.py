@@ -21,11 +21,9 @@ class TaskBuilder:
 
     @classmethod
     def from_task(cls, task: Task) -> TaskBuilder:
-        """Return a builder with the name, source and preprocessors of a task."""
         return cls(task.name, task.source, task.get_preprocessors())
 
     def set_task_name(self, task_name: str) -> TaskBuilder:
-        """Set the name and return the builder."""
         self._task_name = task_name
         return self
 
@@ -35,7 +33,6 @@ class TaskBuilder:
         return self
 
     def set_preprocessors(self, preprocessors: Sequence[Preprocessor]) -> TaskBuilder:
-        """Set the preprocessors and return the builder."""
         self._preprocessors = list(preprocessors)
         return self
 

@@ -26,9 +26,7 @@ class DataSource(Protocol):
         """Return the examples of a split: a penstock dataset, or anything with `__len__` and `__getitem__`."""
         ...
 
-    def num_input_examples(self, split: str) -> int:
-        """Return the number of examples in a split."""
-        ...
+    def num_input_examples(self, split: str) -> int: ...
 
 
 class _Splits(ABC):
@@ -38,13 +36,11 @@ class _Splits(ABC):
         self.splits = frozenset(splits)
 
     def get_data_source(self, split: str) -> Any:
-        """Return the examples of a split."""
         if split not in self.splits:
             raise PlanError(f"expected a split among {sorted(self.splits)}, got {split!r}")
         return self._of(split)
 
     def num_input_examples(self, split: str) -> int:
-        """Return the number of examples in a split."""
         return len(self.get_data_source(split))
 
     @abstractmethod

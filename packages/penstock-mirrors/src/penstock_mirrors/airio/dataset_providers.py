@@ -10,16 +10,65 @@ from typing import Any
 
 import numpy as np
 
+from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.mix import Unit, mix
 from penstock.errors import PlanError, SpecError
+from penstock.formats.records import RandomAccess
 from penstock.plan.schedule import Stop
 from penstock.plan.weights import shares
 from penstock_mirrors.airio.data_sources import DataSource
+from penstock_mirrors.airio.examples import ELEMENT, of_episodes
 from penstock_mirrors.airio.flow import Flow, Preprocessor, only, pad_id_of
 from penstock_mirrors.airio.packing import PackPreprocessor
 from penstock_mirrors.airio.runtime import AirIOInjectedRuntimeArgs, Length, ShardInfo
-from penstock_mirrors.airio.steps import dataset_by_step
+
+MOST = 1000  # records that are looked at
+
+
+def dataset_by_step(
+    name: str,
+    source: EpisodeDataset | RandomAccess,
+    preprocessors: Sequence[Preprocessor],
+    args: AirIOInjectedRuntimeArgs,
+    *,
+    num_records: int,
+    shuffle: bool,
+    seed: int,
+) -> list[list[Any]]:
+    """Return the first records of a source, and what they are behind each preprocessor, and as batches.
+
+    As long as functions of one example were met, elements are what those return; behind others, arrays or dicts of
+    arrays.
+    """
+    if not 1 <= num_records <= MOST:
+        raise PlanError(f"expected num_records from 1 to {MOST}, got {num_records}")
+    examples = of_episodes(source) if isinstance(source, EpisodeDataset) else source
+    order = np.arange(min(num_records, len(examples)))
+    if shuffle:
+        np.random.default_rng(seed).shuffle(order)
+    records = [examples[int(i)] for i in order]
+    steps = [list(records)]
+    flow = Flow.start(name, records, args, seed, each=True)
+    for i in range(len(preprocessors)):
+        flow = flow.apply_one(preprocessors, i) if steps[-1] else flow
+        steps.append(_elements(flow) if steps[-1] else [])  # where all were left out, there is nothing to show
+    if args.batch_size is not None:
+        batches = flow.columns().dataset.loader(args.batch_size, rank=0, world=1, threads=0) if steps[-1] else ()
+        steps.append([_unwrapped(batch) for batch in batches])
+    return steps
+
+
+def _elements(flow: Flow) -> list[Any]:
+    if flow.examples is not None:
+        return [flow.examples[i] for i in range(len(flow.examples))]
+    return [_unwrapped(row) for row in flow.dataset]
+
+
+def _unwrapped(element: Any) -> Any:
+    """An example, or a batch, that is no dict, as itself."""
+    return element[ELEMENT] if list(element) == [ELEMENT] else element
+
 
 ENDLESS = 1 << 62
 
@@ -86,7 +135,6 @@ class Task(DatasetProviderBase):
         return list(self._preprocessors)
 
     def num_input_examples(self, split: str) -> int:
-        """Return the number of examples in the source."""
         return self.source.num_input_examples(split)
 
     def get_dataset_by_step(
@@ -168,7 +216,6 @@ class Mixture(DatasetProviderBase):
 
     @property
     def splits(self) -> frozenset[str]:
-        """Return the splits that at least one task has."""
         return frozenset(split for task in self.leaf_tasks for split in task.splits)
 
     def num_input_examples(self, split: str) -> int:

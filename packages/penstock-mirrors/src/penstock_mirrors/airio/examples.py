@@ -15,7 +15,7 @@ from penstock.core.narrowing import is_array, is_mapping
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
 from penstock.data.dataset import EpisodeDataset
-from penstock.data.records import from_records
+from penstock.data.from_arrays import from_records
 from penstock.errors import PlanError, SpecError
 from penstock.formats.records import RandomAccess
 from penstock_mirrors.airio.runtime import SKIP_FEATURE, Length

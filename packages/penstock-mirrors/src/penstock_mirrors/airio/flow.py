@@ -95,7 +95,6 @@ class Flow:
 
     @property
     def dataset(self) -> MapDataset:
-        """The rows."""
         if self.rows is None:
             raise PlanError(f"expected {self.name} as columns, got examples")
         return self.rows
@@ -152,7 +151,6 @@ class Flow:
         return replace(self, examples=None, episodes=None, drawn=False).with_packs(sequences, step, pad_id)
 
     def with_packs(self, sequences: MapDataset, step: PackPreprocessor, pad_id: int) -> Flow:
-        """Return the flow of packs of these sequences."""
         limits = self.args.limits
         pack = step.packer.planned(limits, dict.fromkeys(limits, pad_id), step.pool(limits))
         rows, lengths = sequences.apply(pack), dict(self.args.sequence_lengths or {})
@@ -187,7 +185,6 @@ class Marks:
     features: tuple[str, ...]
 
     def __call__(self, columns: Columns) -> Columns:
-        """The columns with the marks renamed."""
         outputs = {name: array for name, array in columns.flat.items() if name not in MARKS}
         for kind in MARKS:
             if kind in columns.flat:
@@ -196,7 +193,6 @@ class Marks:
 
 
 def as_it_is(columns: Columns) -> Columns:
-    """Return the columns unchanged."""
     return columns
 
 

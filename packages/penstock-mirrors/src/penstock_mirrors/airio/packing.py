@@ -101,12 +101,10 @@ class PackPreprocessor:
 
 
 def AirIOPackDatasetMapPreprocessor(packer: Packer, pool_size: int | Callable[[Lengths], int]) -> PackPreprocessor:
-    """Return a packer of pools."""
     return PackPreprocessor(packer, pool_size)
 
 
 def AirIOPackDatasetIterPreprocessor(packer: Packer) -> PackPreprocessor:
-    """Return a packer of one stream."""
     return PackPreprocessor(packer)
 
 

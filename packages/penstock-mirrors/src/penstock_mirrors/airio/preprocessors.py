@@ -121,7 +121,6 @@ def remove_features_not_in_sequence_lengths(columns: Columns, runtime_args: AirI
 
 
 def feature(columns: Columns, name: str) -> Any:
-    """Return one feature."""
     if name not in columns.flat:
         raise SpecError(f"expected a feature {name!r}, got examples with {list(columns)}")
     return columns.flat[name]

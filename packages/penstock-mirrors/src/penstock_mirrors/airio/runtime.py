@@ -41,7 +41,6 @@ class AirIOInjectedRuntimeArgs:
                 )
 
     def replace(self, **changes: Any) -> AirIOInjectedRuntimeArgs:
-        """Return a copy with some values changed."""
         return dataclasses.replace(self, **changes)
 
     @property
@@ -65,7 +64,6 @@ class AirIOInjectedRuntimeArgs:
         return {name: length for name, length in limited.items() if isinstance(length, int)}
 
     def length(self, feature: str) -> int:
-        """Return the length of a feature."""
         if feature not in self.limits:
             raise PlanError(
                 f"expected a sequence length for {feature!r}, got {dict(self.sequence_lengths or {})}; "

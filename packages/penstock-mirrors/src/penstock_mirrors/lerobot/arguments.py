@@ -80,7 +80,6 @@ def url_of(repo_id: str, repo_type: RepoType) -> str:
 
 
 def require_local(root: Path) -> None:
-    """Refuse to write to a dataset behind a URL."""
     if is_mirrored(root):
         raise DataError("expected a dataset on this machine to write to, got one behind a URL; record to a folder")
 

@@ -104,7 +104,6 @@ class LeRobotDataset(_Dataset):
         video_files_size_in_mb: int | None = None,
         data_files_size_in_mb: int | None = None,
     ) -> Self:
-        """Create a dataset to record."""
         video_backend_of(video_backend)
         LeRobotDatasetMetadata.create(
             repo_id,
@@ -195,7 +194,6 @@ class LeRobotDataset(_Dataset):
         return FrameTable(frames.episodes.steps(), features)
 
     def select_columns(self, column_names: str | Sequence[str]) -> FrameTable:
-        """Return some columns of `hf_dataset`."""
         return self.hf_dataset.select_columns(column_names)
 
     def get_raw_item(self, idx: int) -> dict[str, Any]:

@@ -74,7 +74,6 @@ class VideoEncoderConfig:
         return [name for name in names if ENCODERS.get(name, name) in known]
 
     def get_codec_options(self, encoder_threads: int | None = None, as_strings: bool = False) -> dict[str, Any]:
-        """Return the settings as options of the encoder."""
         options: dict[str, Any] = {"g": self.g, **self._quality(), **self._threads(encoder_threads)}
         options = {**self.extra_options, **{name: value for name, value in options.items() if value is not None}}
         return {name: str(value) for name, value in options.items()} if as_strings else options

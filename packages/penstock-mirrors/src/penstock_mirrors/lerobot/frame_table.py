@@ -57,7 +57,6 @@ class FrameTable:
 
     @property
     def column_names(self) -> list[str]:
-        """Names of the columns."""
         return list(self._features)
 
     @property
@@ -67,17 +66,14 @@ class FrameTable:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows."""
         return len(self)
 
     @property
     def num_columns(self) -> int:
-        """Number of columns."""
         return len(self._features)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of rows and columns."""
         return self.num_rows, self.num_columns
 
     def select(self, indices: Sequence[int]) -> Self:
@@ -87,7 +83,6 @@ class FrameTable:
         return table
 
     def select_columns(self, column_names: str | Sequence[str]) -> Self:
-        """Return a table of some columns."""
         names = self._known(column_names)
         table = copy(self)
         table._features = {name: self._features[name] for name in names}
@@ -109,7 +104,6 @@ class FrameTable:
         return list(dict.fromkeys(self.with_format(None)[column]))
 
     def with_format(self, type: TableFormat) -> Self:  # the name of the argument is LeRobot's
-        """Return the table with values of another type."""
         if type not in ("torch", "numpy", None):
             raise ArgumentError(f"expected format 'torch', 'numpy' or None, got {type!r}")
         table = copy(self)

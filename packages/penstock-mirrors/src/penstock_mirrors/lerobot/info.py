@@ -62,7 +62,6 @@ class DatasetInfo:
         return hasattr(self, key)
 
     def __getitem__(self, key: str) -> Any:
-        """Return an entry."""
         self._known(key)
         return getattr(self, key)
 

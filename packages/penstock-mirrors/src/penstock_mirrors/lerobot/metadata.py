@@ -31,8 +31,8 @@ from penstock.formats.lerobot.episodes import (
     stored_rows,
 )
 from penstock.formats.lerobot.info import CAMERAS, INDICES, STATS, TOOLS, Info, read_info, read_json
+from penstock.formats.lerobot.joining import PendingEpisode, read_pending, video_info
 from penstock.formats.lerobot.language import MESSAGE_FIELDS
-from penstock.formats.lerobot.pending import PendingEpisode, read_pending, video_info
 from penstock.formats.lerobot.stats import add_figures
 from penstock_mirrors.lerobot.arguments import (
     RepoType,
@@ -96,7 +96,6 @@ class EpisodeRows:
 
     @property
     def column_names(self) -> list[str]:
-        """Names of the entries."""
         return list(dict.fromkeys(name for row in self._rows for name in row))
 
 
@@ -226,7 +225,6 @@ class LeRobotDatasetMetadata:
 
     @cached_property
     def entries(self) -> list[EpisodeEntry]:
-        """All episodes."""
         return [*self._finalised, *(episode.entry for episode in self.pending)]
 
     @cached_property
@@ -300,7 +298,6 @@ class LeRobotDatasetMetadata:
         return read_subtasks(self.stored)
 
     def get_task_index(self, task: str) -> int | None:
-        """Return the number of a task, or None if the dataset does not have it."""
         return next((number for number, text in self.tasks.items() if text == task), None)
 
     def get_data_file_path(self, ep_index: int) -> Path:
@@ -335,7 +332,6 @@ class LeRobotDatasetMetadata:
 
     @property
     def robot_type(self) -> str | None:
-        """Name of the robot."""
         return self.info.robot_type
 
     @property
@@ -360,17 +356,14 @@ class LeRobotDatasetMetadata:
 
     @property
     def camera_keys(self) -> list[str]:
-        """Names of all cameras."""
         return [name for name, feature in self.features.items() if feature["dtype"] in CAMERAS]
 
     @property
     def depth_keys(self) -> list[str]:
-        """Names of the cameras of depth."""
         return [name for name, feature in self.features.items() if Depth.of(feature) is not None]
 
     @property
     def has_language_columns(self) -> bool:
-        """Whether there are annotations."""
         return any(name in self.features for name in MESSAGE_FIELDS)
 
     @property
@@ -391,22 +384,18 @@ class LeRobotDatasetMetadata:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each feature."""
         return {name: feature["shape"] for name, feature in self.features.items()}
 
     @property
     def total_episodes(self) -> int:
-        """Number of episodes."""
         return self.info.total_episodes
 
     @property
     def total_frames(self) -> int:
-        """Number of frames."""
         return self.info.total_frames
 
     @property
     def total_tasks(self) -> int:
-        """Number of tasks."""
         return self.info.total_tasks
 
     @property

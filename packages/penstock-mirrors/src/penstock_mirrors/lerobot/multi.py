@@ -115,17 +115,14 @@ class MultiLeRobotDataset(_Dataset):
 
     @property
     def repo_id_to_index(self) -> dict[str, int]:
-        """`dataset_index` of each dataset."""
         return {repo_id: number for number, repo_id in enumerate(self.repo_ids)}
 
     @property
     def num_frames(self) -> int:
-        """Number of frames of all datasets."""
         return len(self)
 
     @property
     def num_episodes(self) -> int:
-        """Number of episodes of all datasets."""
         return sum(data.num_episodes for data in self._datasets)
 
     @property
@@ -141,7 +138,6 @@ class MultiLeRobotDataset(_Dataset):
 
     @property
     def camera_keys(self) -> list[str]:
-        """Names of the common cameras."""
         return [name for name, each in self.features.items() if each["dtype"] in CAMERAS]
 
     @property

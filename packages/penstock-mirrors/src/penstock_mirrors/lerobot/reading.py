@@ -95,7 +95,6 @@ class ItemOptions:
 
 
 def items_of(batch: Columns, meta: LeRobotDatasetMetadata, options: ItemOptions) -> list[dict[str, Any]]:
-    """Return the items of a batch of samples."""
     columns = batch.flat
     times = options.times or {}
     features = {name: each for name, each in meta.stored.features.items() if each.path in columns}
@@ -197,7 +196,6 @@ class FrameReader:
         self._opened = None
 
     def get_item(self, idx: int) -> dict[str, Any]:
-        """Read one item."""
         return self.get_items([idx])[0]
 
     def get_items(self, indices: Sequence[int]) -> list[dict[str, Any]]:

@@ -41,7 +41,6 @@ class FrameRecorder:
         self.episode_buffer: dict[str, Any] = self.create_episode_buffer()
 
     def create_episode_buffer(self, episode_index: int | None = None) -> dict[str, Any]:
-        """Return an empty buffer of an episode."""
         last = self._meta.entries[-1].index if self._meta.entries else -1
         index = last + 1 if episode_index is None else episode_index
         columns: dict[str, Any] = {name: [] for name in self._meta.features}
@@ -141,7 +140,6 @@ def checked_frame(frame: Mapping[str, Any], features: Mapping[str, Feature]) -> 
 
 
 def _value(feature: Feature, value: Any) -> Any:
-    """Return a value as it is stored."""
     if feature.dtype == LANGUAGE:  # the writer checks the messages
         return json.dumps([] if value is None else value)
     if feature.dtype == "string":

@@ -103,7 +103,6 @@ class StreamingLeRobotDataset(_Iterable):
 
     @property
     def num_episodes(self) -> int:
-        """Number of all episodes of the dataset."""
         return self.meta.total_episodes
 
     @property

@@ -19,7 +19,7 @@ from penstock.envs.recovery import spec_from_json
 from penstock.errors import PenstockError
 from penstock.formats.minari import ids
 from penstock.formats.minari.metadata import VERSION
-from penstock_mirrors.minari.dataset.ids import parse_dataset_id
+from penstock_mirrors.minari.dataset.versions import parse_dataset_id
 from penstock_mirrors.minari.namespace import namespace_hierarchy
 from penstock_mirrors.minari.storage import get_dataset_path, hosting, local
 from penstock_mirrors.minari.storage.remotes.cloud_storage import SINGLE_ROOT

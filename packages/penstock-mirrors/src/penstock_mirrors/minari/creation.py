@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 from penstock.envs.recovery import spec_to_json
 from penstock.errors import DataError, SpecError
 from penstock.formats.minari.metadata import VERSION
-from penstock_mirrors.minari.dataset.ids import parse_dataset_id
+from penstock_mirrors.minari.dataset.versions import parse_dataset_id
 from penstock_mirrors.minari.storage.datasets_root_dir import get_dataset_path
 
 EnvLike = str | gymnasium.Env[Any, Any] | EnvSpec
@@ -38,7 +38,6 @@ class RandomPolicy:
         self.action_space.seed(123)
 
     def __call__(self, observation: Any) -> Any:
-        """Return a random action."""
         return self.action_space.sample()
 
 

@@ -33,7 +33,6 @@ def update_namespace_metadata(namespace: str, description: str | None = None, **
 
 
 def get_namespace_metadata(namespace: str) -> dict[str, Any]:
-    """Return the metadata of a local namespace."""
     _check_exists(namespace)
     return root.namespace_metadata(namespace, get_dataset_path())
 

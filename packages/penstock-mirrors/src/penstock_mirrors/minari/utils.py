@@ -17,11 +17,10 @@ from penstock.errors import DataError
 from penstock.formats.minari.metadata import VERSION
 from penstock_mirrors.minari.creation import EnvLike, Policy, RandomPolicy, dataset_metadata, free_path, spec_of
 from penstock_mirrors.minari.data_collector.episode_buffer import EpisodeBuffer
-from penstock_mirrors.minari.dataset.ids import parse_dataset_id
 from penstock_mirrors.minari.dataset.minari_dataset import MinariDataset
 from penstock_mirrors.minari.dataset.minari_storage import MinariStorage
 from penstock_mirrors.minari.dataset.staging import building
-from penstock_mirrors.minari.dataset.versions import is_supported
+from penstock_mirrors.minari.dataset.versions import is_supported, parse_dataset_id
 from penstock_mirrors.minari.serialization import deserialize_space
 
 GymSpace = gymnasium.Space[Any]

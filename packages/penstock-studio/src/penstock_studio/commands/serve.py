@@ -34,6 +34,12 @@ def serve(
         Path | None,
         typer.Option("--curation", metavar="FILE", help="File for tags and ratings; by default next to the dataset."),
     ] = None,
+    predictions: Annotated[
+        str | None,
+        typer.Option(
+            "--predictions", metavar="LOCATION", help="What a policy predicts at each step, drawn over the curves."
+        ),
+    ] = None,
     view: ViewOptions = None,
     live: Annotated[
         str | None,
@@ -80,6 +86,7 @@ def serve(
         read_only=read_only,
         name=name,
         password=None if password is None else password.read_text("utf-8").strip(),
+        predictions=predictions,
         **pairs(opening, "--open"),
     ) as server:
         if as_json:

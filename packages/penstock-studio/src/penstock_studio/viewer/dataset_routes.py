@@ -55,7 +55,7 @@ def dataset_routes(datasets: Sequence[ViewedDataset], *, read_only: bool) -> lis
         routing.Route("/api/{name}/selection", of_dataset(lambda data, asked: data.selection(_asked(asked)))),
         routing.Route("/api/{name}/episode/{e:int}", of_dataset(lambda data, asked: data.episode(_number(asked)))),
         *([] if read_only else [posted("marks/{e:int}", _mark), posted("agreement", _agreement)]),
-        *episode_routes(of_dataset),
+        *episode_routes(of_dataset, by_name),
     ]
 
 

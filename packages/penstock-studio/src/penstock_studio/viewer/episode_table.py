@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, Int32Array, IntArray
-from penstock.core.lazy_columns import LazyColumns
+from penstock.core.columns import LazyColumns
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field, Spec
 from penstock.data.dataset import EpisodeDataset

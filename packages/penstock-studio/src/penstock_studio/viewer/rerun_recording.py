@@ -21,7 +21,7 @@ from penstock.data.dataset import EpisodeDataset
 from penstock.data.loaded_episodes import flattened
 from penstock.doctor.block import is_clock
 from penstock.errors import require
-from penstock.files.folders import atomic_path
+from penstock.files.replace import atomic_path
 from penstock_studio.viewer.episode_contents import EpisodeContents
 from penstock_studio.views import RerunTarget, check_options
 

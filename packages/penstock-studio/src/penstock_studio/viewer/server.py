@@ -83,6 +83,7 @@ class ViewerServer:
         read_only: bool = False,
         name: str | None = None,
         password: str | None = None,
+        predictions: str | None = None,
         **options: Any,
     ) -> None:
         if not locations and loader is None and live is None:
@@ -93,12 +94,16 @@ class ViewerServer:
             raise ArgumentError("expected read_only with a name or a password for others, got a server that writes")
         if password is not None and len(password) < SHORTEST:
             raise ArgumentError(f"expected a password of at least {SHORTEST} characters, got {len(password)}")
+        if predictions is not None and len(locations) != 1:
+            raise ArgumentError(f"expected one dataset with its predictions, got {len(locations)}")
         import uvicorn
 
         self._read_only = read_only
         self._opened = ExitStack()
         try:
             self.datasets = self._open(locations, format, curation, storage_options, view or {}, options)
+            if predictions is not None:
+                self._add_predictions(predictions, storage_options)
             check_options(view or {}, (dataset.contents.view_name for dataset in self.datasets))
             viewed = None if loader is None else ViewedLoader(place, loader, self._sources_of(loader))
             self._listener = self._opened.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
@@ -147,6 +152,12 @@ class ViewerServer:
                 view=view,
             )
         return list(datasets.values())
+
+    def _add_predictions(self, location: str, stores: Mapping[str, Any] | None) -> None:
+        """Open what a policy predicts for the one dataset."""
+        located = locate(location, storage_options=stores if has_url(location) else None)
+        predicted = self._opened.enter_context(EpisodeDataset(located.open()))
+        self.datasets[0].add_predictions(predicted, location)
 
     def _sources_of(self, loader: Loader[Any]) -> list[SourcePage]:
         """Pages of the sources of a loader. A source that a dataset has already is not shown twice."""

@@ -32,6 +32,7 @@ from penstock.formats.base.findings import finding_kind
 from penstock_studio.viewer.agreement import agreement
 from penstock_studio.viewer.episode_contents import EpisodeContents
 from penstock_studio.viewer.episode_table import Asked, EpisodeTable
+from penstock_studio.viewer.predictions import Predictions
 
 LONGEST = 1000  # characters of an entry of the metadata
 FRAMES = 6  # episodes whose first and last pictures are shown
@@ -79,6 +80,10 @@ class ViewedDataset:
     def fingerprint(self) -> str:
         """Fingerprint of the source."""
         return self._data.source.fingerprint
+
+    def add_predictions(self, predicted: EpisodeDataset, place: str) -> None:
+        """Draw what a policy predicts over the curves."""
+        self.contents.predictions = Predictions(predicted, self._data, place)
 
     def summary(self) -> dict[str, Any]:
         """Name, format and size."""
@@ -339,6 +344,9 @@ class ViewedDataset:
             "metadata": {str(key): _text(value) for key, value in entries.items()},
             "cameras": self.contents.cameras_of(number),
             "curves": self.contents.curves,
+            "columns": self.contents.columns,
+            "text_columns": self.contents.texts,
+            "predicted": {} if self.contents.predictions is None else self.contents.predictions.steps,
             "view": self.contents.view_name,
             "texts": self._texts(e),
             "findings": findings,

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.data.coverage import COVERED
-from penstock.data.plan_drawing import BatchGrid, batches_drawing, layout_drawing, mixing_drawing, shares_drawing
+from penstock.data.plan_figures import BatchGrid, batches_drawing, layout_drawing, mixing_drawing, shares_drawing
 from penstock.data.plan_picture import PlanPicture
 from penstock.errors import ArgumentError
 from penstock.loading.explain import Explanation

@@ -30,7 +30,6 @@ def _tables() -> Mapping[str, Mapping[str, Any]]:
 
 
 def shipped_names() -> list[str]:
-    """Return the names of the mappings that ship."""
     return list(_tables())
 
 
@@ -45,8 +44,7 @@ def shipped_mapping(name: str) -> EpisodeMapping:
 
 
 def recognised_mapping(path: Path) -> str | None:
-    """Return the name of the mapping that fits the names and the content of a folder, or of an `.npz` file. Cost: some
-    names and headers."""
+    """Return the name of the mapping that fits the names and the content of a folder, or of an `.npz` file."""
     if path.is_dir():
         return next(_fitting(path, list(islice(names_within(path), LOOKED_AT))), None)
     return next(_fitting(path.parent, [path.name]), None) if path.suffix == ".npz" else None

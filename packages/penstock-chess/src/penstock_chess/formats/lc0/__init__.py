@@ -4,10 +4,9 @@
 """
 
 from penstock_chess.formats.lc0.chunks import ChunkFile, open_chunks
-from penstock_chess.formats.lc0.columns import SPEC
 from penstock_chess.formats.lc0.errors import ChunkError, Reason
 from penstock_chess.formats.lc0.format import Lc0Format
-from penstock_chess.formats.lc0.records import FRAME, NO_MOVE, RECORDS
+from penstock_chess.formats.lc0.records import FRAME, NO_MOVE, RECORDS, SPEC
 from penstock_chess.formats.lc0.source import Lc0Source
 from penstock_chess.formats.lc0.upgrade import Missing, upgraded
 from penstock_chess.formats.lc0.writer import Lc0Writer, packed_chunk, write_chunk

@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.formats.base.account import MARK, LeftOut, unused_files
 from penstock_chess.formats.lc0.chunks import ChunkFile
 from penstock_chess.formats.lc0.errors import ChunkError
-from penstock_chess.formats.lc0.stored_metadata import METADATA
+from penstock_chess.formats.lc0.files import METADATA
 
 GAMES = "files of games (.gz, .tar)"
 OURS = (METADATA, ".lock", MARK)

@@ -337,7 +337,6 @@ class ChunkFile(ChunkSource):
             return None
 
     def stored(self, i: int) -> bytes:
-        """The bytes of chunk `i` in the file."""
         if not 0 <= i < len(self):
             raise IndexError(f"expected a chunk within 0:{len(self)}, got {i}")
         if self._closed:

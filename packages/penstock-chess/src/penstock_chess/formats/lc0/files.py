@@ -1,19 +1,43 @@
-"""Which files a dataset is: one file of chunks, or the files of a folder."""
+"""Which files a dataset is (one file of chunks, or the files of a folder), and the hidden file of its metadata."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from penstock.core.boundary import json_object
 from penstock.core.order import in_natural_order, natural
 from penstock.errors import DataError
+from penstock.files import write_atomic
 from penstock.files.listing import spread
+from penstock.files.remote import read_bytes
 from penstock_chess.formats.lc0.chunks import ChunkFile, open_chunks
 from penstock_chess.formats.lc0.errors import ChunkError
 from penstock_chess.formats.lc0.index import begins_with_record, glance
-from penstock_chess.formats.lc0.stored_metadata import METADATA
 from penstock_chess.formats.lc0.upgrade import Missing
+
+METADATA = ".penstock-lc0.json"
+
+
+def read_metadata(folder: Path) -> dict[str, Any]:
+    """Return the metadata of a folder of games; empty if it has none."""
+    path = folder / METADATA
+    return json_object(read_bytes(path), path) if path.is_file() else {}
+
+
+def write_metadata(folder: Path, metadata: Mapping[str, Any]) -> None:
+    """Write the metadata of a folder of games, atomically. No file is made for no metadata."""
+    if not metadata and not (folder / METADATA).exists():
+        return
+    try:
+        text = json.dumps(dict(metadata), sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"expected metadata that JSON can hold: {error}") from error
+    write_atomic(folder / METADATA, text.encode())
+
 
 SUFFIXES = (".gz", ".tar", ".tgz", ".bz2", ".xz")  # also of archives that are refused, by name
 LOOKED_AT = 16  # files of a folder that tell its format

@@ -4,23 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from typing_extensions import override
 
+from penstock.containers.tar import END
+from penstock.containers.tar.walk import torn_end
 from penstock.core.spec import Spec
+from penstock.errors import FormatError
 from penstock.files import locked, move, sync
-from penstock.formats.base.findings import Finding
+from penstock.formats.base.findings import Finding, Repair, cut_repair
 from penstock.formats.base.format import Format
-from penstock.formats.base.repairs import Repair
 from penstock.formats.base.writer import Target
 from penstock_chess.formats.lc0.check import findings
-from penstock_chess.formats.lc0.files import has_games
-from penstock_chess.formats.lc0.repair import torn_archives
+from penstock_chess.formats.lc0.files import files_at, has_games, read_metadata, write_metadata
+from penstock_chess.formats.lc0.index import begins_with_record
 from penstock_chess.formats.lc0.source import Lc0Source
-from penstock_chess.formats.lc0.stored_metadata import read_metadata, write_metadata
 from penstock_chess.formats.lc0.writer import IN_A_TAR, Lc0Writer, lock_of
+
+
+def torn_archives(path: Path) -> Iterator[Repair]:
+    """Yield a repair for each tar that is torn. A gzip member that was cut off lost its last positions, and stays."""
+    for file in files_at(path):
+        if file.suffix == ".tar" and begins_with_record(file):
+            try:
+                members, size, torn = torn_end(file)
+            except FormatError:
+                continue  # damaged before its end: nothing there can be mended
+            if torn and len(members):
+                yield replace(cut_repair(file, members.end, size, where=file.name, then=END), finding="truncated")
+
 
 TARGET = Target(
     "lc0",
@@ -33,8 +48,7 @@ TARGET = Target(
 
 
 class Lc0Format(Format):
-    """Training games of Leela Chess Zero: gzip chunks, plain ones, tars of them, or a folder. See
-    docs/lc0.md.
+    """Training games of Leela Chess Zero: gzip chunks, plain ones, tars of them, or a folder. See docs/lc0.md.
 
     `open` knows the options of `Lc0Source`; `create` and `append` know `record` (`"v7"` or `"v6"`) and `level`.
     """
@@ -48,7 +62,6 @@ class Lc0Format(Format):
         return has_games(path)
 
     def open(self, path: Path, **options: Any) -> Lc0Source:
-        """Open for reading."""
         return Lc0Source(path, **options)
 
     def are_shards(self, files: Sequence[Path]) -> bool:

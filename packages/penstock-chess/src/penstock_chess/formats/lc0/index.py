@@ -170,7 +170,6 @@ class _Salvage:
         self.lost, self.damage = 0, cast("str | None", None)
 
     def run(self) -> None:
-        """Walk to the end of the file."""
         while True:
             try:
                 self._whole_members()

@@ -25,11 +25,10 @@ from penstock.formats.base.pieces import expand
 from penstock.formats.base.state import SourceState, StateSource
 from penstock_chess.formats.lc0.accounting import GAMES, bad_chunk, unused_beside, unused_in, with_counts
 from penstock_chess.formats.lc0.chunks import LIMIT, ChunkFile, Counted
-from penstock_chess.formats.lc0.columns import SPEC, values
 from penstock_chess.formats.lc0.errors import ChunkError, Reason
-from penstock_chess.formats.lc0.files import files_at, opened
+from penstock_chess.formats.lc0.files import files_at, opened, read_metadata
 from penstock_chess.formats.lc0.frame_counts import FrameCounts
-from penstock_chess.formats.lc0.stored_metadata import read_metadata
+from penstock_chess.formats.lc0.records import SPEC, values
 from penstock_chess.formats.lc0.upgrade import Missing, check_missing
 
 CACHE_BYTES = 256 << 20
@@ -121,7 +120,6 @@ class Lc0Source(StateSource[SourceState]):
             counts.save(every_file=every_file)
 
     def _take(self, file: ChunkFile | ChunkError | None, path: Path) -> None:
-        """Count the frames of every chunk of a file."""
         if isinstance(file, ChunkError):
             self._leave_out(path, None, file)
         elif file is None:

@@ -19,10 +19,9 @@ from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
 from penstock.files import atomic_path, open_locked, sync, write_atomic
 from penstock.formats.base.writer import LockedWriter, PartStart
-from penstock_chess.formats.lc0.columns import SPEC, check_spec, frames_of
-from penstock_chess.formats.lc0.records import FRAME, RECORDS
+from penstock_chess.formats.lc0.files import read_metadata, write_metadata
+from penstock_chess.formats.lc0.records import FRAME, RECORDS, SPEC, check_spec, frames_of
 from penstock_chess.formats.lc0.source import Lc0Source
-from penstock_chess.formats.lc0.stored_metadata import read_metadata, write_metadata
 
 Record = Literal["v6", "v7"]
 LEVEL = 6

@@ -105,7 +105,6 @@ def _damage(tables: Tables) -> Iterator[Finding]:
 
 
 def _cut(intervals: IntArray, rows: int, where: str, path: str) -> Generator[Finding, None, IntArray | None]:
-    """The offsets, or an error and None."""
     try:
         return offsets_in(intervals, rows, where, path)
     except FormatError as error:

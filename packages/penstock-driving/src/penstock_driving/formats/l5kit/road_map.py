@@ -225,7 +225,6 @@ class _MapParser:
         return [b"".join(part) for part in parts]
 
     def finish(self) -> RoadMap:
-        """Return the elements as columns."""
         return RoadMap(
             elements=self.elements,
             lane_ids=self.lane_ids,

@@ -1,10 +1,18 @@
-"""Writing scenes: rows first, the row of the scene last."""
+"""Writing scenes: rows first, the row of the scene last. Parts become one dataset, with the same bytes as one run.
+
+`L5KitWriter.begin_at` puts the rows of a part where they are in the whole dataset, so the chunks of a part are moved,
+and intervals count from the right row. If agents or faces were not known to begin elsewhere, intervals of frames are
+changed here, and agents are encoded again. Arrays in `.npy` files are copied.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,13 +20,16 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.zarr.array import ZarrArray
-from penstock.containers.zarr.metadata import ArrayMetadata
+from penstock.containers.zarr.group import ZarrGroup
+from penstock.containers.zarr.metadata import ATTRIBUTES, GROUP, ArrayMetadata
 from penstock.containers.zarr.writing import (
+    ArrayPart,
     ArrayWriter,
     GrowingArray,
     close_arrays,
     compressor_of,
     create_group,
+    join_arrays,
     write_attributes,
 )
 from penstock.core.arrays import AnyArray
@@ -26,7 +37,8 @@ from penstock.core.cache import Cache
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
-from penstock.files import atomic_path, open_locked, write_atomic
+from penstock.files import atomic_path, open_locked, sync, write_atomic
+from penstock.files.remote import read_text
 from penstock.formats.base.writer import LockedWriter, PartStart
 from penstock_driving.formats.l5kit import npy
 from penstock_driving.formats.l5kit.columns import WIDTHS, check_spec, intervals, tables_of
@@ -135,7 +147,6 @@ class L5KitWriter(LockedWriter):
         return self
 
     def __len__(self) -> int:
-        """How many scenes there are."""
         return len(self._tables["scenes"])
 
     def write(self, episode: Episode) -> int:
@@ -269,3 +280,66 @@ def _locked(path: Path) -> int:
     if flat.exists():
         return open_locked(flat, name=path)
     return open_locked(path / "scenes", os.O_RDONLY, name=path)
+
+
+_INTERVALS = {"agents": "agent_index_interval", FACES: "traffic_light_faces_index_interval"}
+_BLOCK_ROWS = 1 << 16  # that are copied at a time
+
+
+def join_tables(parts: Sequence[Path], out: Path) -> None:
+    """Join datasets to one dataset. A second call continues after a kill."""
+    out.mkdir(parents=True, exist_ok=True)
+    firsts: list[Mapping[str, int]] = [json.loads(read_text(part / PART))["first_rows"] for part in parts]
+    flat = (parts[0] / "scenes.npy").exists()
+    added = {name: _added(name, parts, [first[name] for first in firsts], flat) for name in _INTERVALS}
+    for name in (npy.ATTRIBUTES,) if flat else (ATTRIBUTES, GROUP):
+        shutil.copyfile(parts[0] / name, out / name)
+    for name in DTYPES:
+        changes: list[Callable[[AnyArray], AnyArray] | None] = [None] * len(parts)
+        if name == "frames":
+            changes = [
+                partial(_shifted, {_INTERVALS[table]: added[table][p] for table in _INTERVALS})
+                if any(added[table][p] for table in _INTERVALS)
+                else None
+                for p in range(len(parts))
+            ]
+        pieces = [
+            ArrayPart(part, first[name], change) for part, first, change in zip(parts, firsts, changes, strict=True)
+        ]
+        if flat:
+            _join_file(name, pieces, out)
+        else:
+            join_arrays(name, pieces, out)
+    sync(out)
+
+
+def _added(name: str, parts: Sequence[Path], firsts: Sequence[int], flat: bool) -> list[int]:
+    """For each part, how many rows more there are before it than it counted."""
+    ends = [len(npy.mapped(part / f"{name}.npy")) if flat else len(ZarrGroup(part).array(name)) for part in parts]
+    before = accumulate((end - first for end, first in zip(ends, firsts, strict=True)), initial=0)
+    return [rows - first for rows, first in zip(before, firsts, strict=False)]
+
+
+def _shifted(added: Mapping[str, int], frames: AnyArray) -> AnyArray:
+    """Frames whose intervals count from other rows."""
+    shifted = frames.copy()
+    for field, rows in added.items():
+        shifted[field] += rows
+    return shifted
+
+
+def _join_file(name: str, parts: Sequence[ArrayPart], out: Path) -> None:
+    """Copy the rows of all parts to one `.npy` file."""
+    path = out / f"{name}.npy"
+    path.unlink(missing_ok=True)
+    file = npy.NpyAppender.create(path, DTYPES[name])
+    try:
+        for part in parts:
+            rows = npy.mapped(part.group / f"{name}.npy")
+            for row in range(part.first, len(rows), _BLOCK_ROWS):
+                block = rows[row : row + _BLOCK_ROWS]
+                file.append(block if part.change is None else part.change(block))
+        file.commit()
+        file.sync()
+    finally:
+        file.close()

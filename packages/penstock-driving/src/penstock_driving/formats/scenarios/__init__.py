@@ -4,8 +4,13 @@ A `ScenarioKind` turns a file into `Scenario`s; everything else is shared: `Scen
 `ScenarioSource` a driving log.
 """
 
-from penstock_driving.formats.scenarios.format import Argoverse2Format, NuPlanFormat, Py123DFormat, WaymoFormat
-from penstock_driving.formats.scenarios.source import ScenarioSource
+from penstock_driving.formats.scenarios.format import (
+    Argoverse2Format,
+    NuPlanFormat,
+    Py123DFormat,
+    ScenarioSource,
+    WaymoFormat,
+)
 
 ARGOVERSE2 = Argoverse2Format()
 WAYMO = WaymoFormat()

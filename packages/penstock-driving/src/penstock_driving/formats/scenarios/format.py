@@ -1,27 +1,76 @@
-"""The formats of data sets of scenarios: one class, made of a kind of files."""
+"""The formats of data sets of scenarios: one class, made of a kind of files; and such files as a driving log."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from typing_extensions import override
 
 from penstock.containers.zarr.group import CACHE_BYTES
+from penstock.core.arrays import IntArray
 from penstock.core.cache import Cache
-from penstock.errors import FormatError, RemoteError
+from penstock.errors import DataError, FormatError, RemoteError
 from penstock.formats.base.file_facts import FileSurvey
 from penstock.formats.base.findings import Finding
 from penstock.formats.base.format import Format
 from penstock_driving.formats.l5kit.check import LogRate, check_tables
+from penstock_driving.formats.l5kit.source import DrivingSource
 from penstock_driving.formats.scenarios.argoverse2 import Argoverse2
 from penstock_driving.formats.scenarios.nuplan import NuPlan
 from penstock_driving.formats.scenarios.py123d import Py123D
 from penstock_driving.formats.scenarios.scenario import ScenarioKind
-from penstock_driving.formats.scenarios.source import ScenarioSource
-from penstock_driving.formats.scenarios.tables import ScenarioTables, survey_of
+from penstock_driving.formats.scenarios.tables import OF_FRAMES, ScenarioTables, survey_of
 from penstock_driving.formats.scenarios.waymo import WaymoMotion
+
+
+class ScenarioSource(DrivingSource):
+    """Scenes of Argoverse 2, Waymo, nuPlan or py123d, read in place as rows of L5Kit.
+
+    Cost: the first opening reads each file once, and keeps what it learned in the user's cache. A scene is read when a
+    row of it is asked for; `cache_bytes` of the last ones are kept.
+    """
+
+    def __init__(self, kind: ScenarioKind, path: str | os.PathLike[str], *, cache_bytes: int = CACHE_BYTES) -> None:
+        if cache_bytes < 0:
+            raise DataError(f"expected cache_bytes from 0 on, got {cache_bytes!r}")
+        self.path = path
+        self._reopen = partial(ScenarioSource, kind, path, cache_bytes=cache_bytes)
+        self.cache = Cache(cache_bytes)
+        tables = ScenarioTables.open(kind, Path(path), self.cache)
+        self._index = tables.index
+        super().__init__(tables)
+
+    @override
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        """Also what the file says of a scene: its id, the last frame of the past, tracks to predict. Cost: none."""
+        entries = super().episode_metadata(episodes)
+        return [{**entry, **self._index.entries(e)[1]} for e, entry in zip(episodes, entries, strict=True)]
+
+    def track_ids(self, e: int) -> list[str]:
+        """Return the ids of the tracks of a scene as the file has them; the agents' `track_id` `n` is number `n - 1`.
+
+        Args:
+            e: Number of the scene.
+
+        Raises:
+            IndexError: There is no such scene.
+        """
+        if not -len(self) <= e < len(self):
+            raise IndexError(f"expected a scene within 0:{len(self)}, got {e}")
+        return list(self._index.read(e % len(self)).track_ids)
+
+    @override
+    def nested_cuts(self, table: str, first: int, last: int) -> IntArray:
+        """From the frames themselves, so that only their scenes are read."""
+        if first >= last:
+            return super().nested_cuts(table, first, last)
+        spans = self.frames.read(first, last)[OF_FRAMES[table != "agents"]]
+        return np.append(spans[:, 0], spans[-1, 1])
 
 
 class ScenarioFormat(Format):
@@ -40,7 +89,6 @@ class ScenarioFormat(Format):
             return False  # a folder below that cannot be listed
 
     def open(self, path: Path, **options: Any) -> ScenarioSource:
-        """Open for reading."""
         return ScenarioSource(self.kind, path, **options)
 
     @override

@@ -87,7 +87,6 @@ class SceneIndex:
 
     @classmethod
     def of(cls, kind: ScenarioKind, files: Sequence[Path], table: FileTable) -> SceneIndex:
-        """Of a survey."""
         counts = table.arrays["scenes"].reshape(-1, len(COUNTS))
         numbers = np.asarray(table.counts["scenes"]) // len(COUNTS)
         texts = table.arrays.get("text", np.zeros(0, np.uint8))
@@ -207,7 +206,6 @@ class ScenarioTables(Tables):
 
 
 def _scenes(index: SceneIndex) -> AnyArray:
-    """Rows of the scenes."""
     scenes = np.zeros(len(index), SCENE_DTYPE)
     offsets = index.offsets("frames")
     scenes["frame_index_interval"] = np.stack([offsets[:-1], offsets[1:]], axis=1)

@@ -36,15 +36,12 @@ class EvaluationPlan:
         self._check()
 
     def metrics_dict(self) -> dict[str, SupportsMetricCompute]:
-        """Return the metrics by name."""
         return {metric.metric_name: metric for metric in self.metrics}
 
     def validators_dict(self) -> dict[str, SupportsMetricValidate]:
-        """Return the validators by name."""
         return {validator.validator_name: validator for validator in self.validators}
 
     def composite_metrics_dict(self) -> dict[str, SupportsCompositeMetricCompute]:
-        """Return the composite metrics by name."""
         return {metric.composite_metric_name: metric for metric in self.composite_metrics}
 
     def _check(self) -> None:
@@ -131,11 +128,9 @@ class ClosedLoopEvaluator:
         return self.scene_metric_results
 
     def validation_results(self) -> dict[int, dict[str, ValidatorOutput]]:
-        """Return the outputs of validators by scene and name."""
         return self.scene_validation_results
 
     def composite_metric_results(self) -> dict[int, dict[str, float]]:
-        """Return the composite metrics by scene and name."""
         return self.scene_composite_metric_results
 
     def evaluate(self, simulation_outputs: Sequence[Any]) -> None:

@@ -63,7 +63,6 @@ class PassedDrivenMilesCompositeMetric(SupportsCompositeMetricCompute):
         validation_results: dict[str, ValidatorOutput],
         simulation_output: Any,
     ) -> float:
-        """Return the miles."""
         miles = metric_results[self.requires_metric[0]]
         failed = [frame for name in self.requires_validator for frame in validation_results[name].failed_frames]
         if failed and self.ignore_entire_scene:
@@ -90,16 +89,13 @@ class DrivenMilesCompositeMetric(SupportsCompositeMetricCompute):
         validation_results: dict[str, ValidatorOutput],
         simulation_output: Any,
     ) -> float:
-        """Return the miles."""
         return float(metric_results[self.driven_miles_metric_name].sum())
 
 
 class SupportsCompositeMetricAggregation(Protocol):
     """Aggregator of composite metrics over scenes."""
 
-    def aggregate(self, scene_composite_metric_results: SceneTotals) -> dict[str, Any]:
-        """Return a total for each composite metric by name."""
-        ...
+    def aggregate(self, scene_composite_metric_results: SceneTotals) -> dict[str, Any]: ...
 
 
 class ReduceMode(IntEnum):

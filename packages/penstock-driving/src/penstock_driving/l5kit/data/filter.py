@@ -29,7 +29,6 @@ def filter_agents_by_distance(agents: AnyArray, centroid: AnyArray, max_distance
 
 
 def filter_agents_by_track_id(agents: AnyArray, track_id: int) -> AnyArray:
-    """Those of one track."""
     return agents[agents["track_id"] == track_id]
 
 

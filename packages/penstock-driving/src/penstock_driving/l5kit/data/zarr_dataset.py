@@ -160,7 +160,6 @@ class ChunkedDataset:
 
 
 def in_memory(logs: Logs, scene_index: int) -> ChunkedDataset:
-    """Return one scene of any logs as a dataset in memory."""
     one = scene_logs(logs, scene_index)
     dataset = ChunkedDataset("")
     for own in FIELDS:

@@ -31,7 +31,6 @@ def convert_str_to_fixed_length_tensor(string: str, max_length: int = kMaxStrLen
 
 
 def move_to_device(data: Mapping[str, Any], device: Any) -> dict[str, Any]:
-    """Return a dict of tensors, moved to a device."""
     return {name: tensor.to(device) for name, tensor in data.items()}
 
 

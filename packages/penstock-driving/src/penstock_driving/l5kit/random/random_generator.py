@@ -28,7 +28,6 @@ class RandomGenerator(Offsets):
         """Return the next array."""
 
     def __call__(self) -> AnyArray:
-        """Return the next array."""
         return self._sample()
 
     def draw(self, uniform: FloatArray) -> FloatArray:

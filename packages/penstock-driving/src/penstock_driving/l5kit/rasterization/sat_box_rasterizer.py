@@ -28,7 +28,6 @@ class SatBoxRasterizer(Described, CombinedRasterizer):
 
     @property
     def box_rast(self) -> Rasterizer:
-        """The rasterizer of the boxes."""
         return self.layers[0]
 
     @property

@@ -77,6 +77,5 @@ def _cut(image: AnyArray, size: Size, center: AnyArray) -> AnyArray:
 
 
 def _middle(image: AnyArray, size: Size) -> AnyArray:
-    """The pixels in the middle of an image."""
     rows, columns = ((whole - part) / 2 for whole, part in zip(image.shape[:2], size, strict=True))
     return image[int(rows) : int(rows) + int(size[0]), int(columns) : int(columns) + int(size[1])]

@@ -28,10 +28,8 @@ class SemBoxRasterizer(Described, CombinedRasterizer):
 
     @property
     def box_rast(self) -> Rasterizer:
-        """The rasterizer of the boxes."""
         return self.layers[0]
 
     @property
     def sem_rast(self) -> Rasterizer:
-        """The rasterizer of the map."""
         return self.layers[-1]

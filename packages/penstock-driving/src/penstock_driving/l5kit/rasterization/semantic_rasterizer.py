@@ -70,7 +70,6 @@ class SemanticRasterizer(Described, rasterize.SemanticRasterizer):
 
     @property
     def mapAPI(self) -> MapAPI:
-        """The map."""
         return self.road
 
     @property

@@ -33,14 +33,12 @@ class SimulationDataset:
     def from_dataset_indices(
         dataset: EgoSamples, scene_indices: Sequence[int], sim_cfg: SimulationConfig
     ) -> SimulationDataset:
-        """Return some scenes of a dataset for simulation."""
         simulated = SimulationDataset.__new__(SimulationDataset)
         simulated.dataset, simulated.simulation = dataset, Simulation.of(dataset, scene_indices, sim_cfg)
         return simulated
 
     @property
     def sim_cfg(self) -> SimulationConfig:
-        """Settings of the simulation."""
         return self.simulation.config
 
     @property

@@ -82,7 +82,6 @@ class SimulationOutputCLE:
         self.agents_ins_outs = agents_ins_outs.get(scene_id, [])
 
     def get_scene_id(self) -> int:
-        """Return the number of the scene."""
         return self.scene_id
 
     @staticmethod
@@ -208,7 +207,6 @@ class ClosedLoopSimulator:
         output_dict: Mapping[str, AnyArray],
         keys_to_exclude: Collection[str] | None = None,
     ) -> dict[int, UnrollInputOutput]:
-        """Return inputs and outputs of the ego by scene."""
         each = _in_out(input_dict, output_dict, keys_to_exclude)
         kept = dict(each)
         if len(kept) != len(each):

@@ -20,7 +20,7 @@ from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import SIMPLE, plain
 from penstock.formats.base.source import Source
 from penstock.formats.demos.imitation import HEAD
-from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.source import Kind
 from penstock.formats.demos.trajectories import Track, numbers, source_of
 from penstock_imitation.formats.native.states import channels_first, flags, tracks_of
 from penstock_imitation.formats.native.unpack import MAX_BYTES, head_of, unpacked
@@ -48,7 +48,6 @@ class AtariKind(Kind):
         return head.startswith(MAGIC) and b"'|O'" in head[:80] and b"states" in head
 
     def open(self, path: Path, **options: Any) -> Source:
-        """As `read_atari` does, with its options."""
         return read_atari(path, **options)
 
 

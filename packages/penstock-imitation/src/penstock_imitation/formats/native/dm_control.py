@@ -15,7 +15,7 @@ from penstock.errors import FormatError
 from penstock.formats.base.format import folder_of
 from penstock.formats.base.source import Source
 from penstock.formats.demos.imitation import opening
-from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.source import Kind
 from penstock.formats.demos.trajectories import Track, source_of, unpickled
 from penstock_imitation.formats.native.unpack import MAX_BYTES, head_of, other_files, some_files, unpacked
 
@@ -37,7 +37,6 @@ class DmControlKind(Kind):
         return opening(head, 1) == ["EMPTY_LIST"] and any(name in head[:256] for name in _CLASSES)
 
     def open(self, path: Path | Sequence[Path], **options: Any) -> Source:
-        """As `read_dm_control` does, with its options."""
         return read_dm_control(path, **options)
 
 

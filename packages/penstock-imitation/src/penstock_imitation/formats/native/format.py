@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from penstock.formats.demos.format import FormatOfKinds
-from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.source import Kind
 from penstock_imitation.formats.native.atari import AtariKind
 from penstock_imitation.formats.native.dm_control import DmControlKind
 from penstock_imitation.formats.native.magical import MagicalKind

@@ -18,7 +18,7 @@ from penstock.formats.base.format import folder_of
 from penstock.formats.base.infos import plain
 from penstock.formats.base.source import Source
 from penstock.formats.demos.imitation import opening
-from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.source import Kind
 from penstock.formats.demos.trajectories import Track, source_of, unpickled
 from penstock_imitation.formats.native.magical_preproc import SIDE, Preprocessor, preprocessor_named, shrunken
 from penstock_imitation.formats.native.unpack import MAX_BYTES, head_of, other_files, some_files, unpacked
@@ -46,7 +46,6 @@ class MagicalKind(Kind):
         return len(first) == 2 and first[0] == "EMPTY_DICT" and first[1] in _KEYS and named
 
     def open(self, path: Path | Sequence[Path], **options: Any) -> Source:
-        """As `read_magical` does, with its options."""
         return read_magical(path, **options)
 
 

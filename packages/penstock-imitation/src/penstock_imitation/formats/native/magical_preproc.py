@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import DataError
-from penstock.formats.demos.frames import Frames, stack_index
+from penstock.formats.demos.trajectories import Frames, stack_index
 
 Images = ByteArray
 SIDE = 384
@@ -31,7 +31,6 @@ class Preprocessor:
 
     @property
     def views(self) -> list[str]:
-        """The views that are needed."""
         return sorted({view for parts in self.stacks.values() for view, _ in parts})
 
     def frames(self, small: Mapping[str, Sequence[Images]], rows: IntArray) -> dict[str, Frames]:
@@ -61,7 +60,6 @@ PREPROCESSORS: Mapping[str, Preprocessor] = {
 
 
 def preprocessor_named(name: str) -> Preprocessor:
-    """The preprocessor of that name."""
     if name not in PREPROCESSORS:
         raise DataError(f"expected preprocessor to be None or one of {list(PREPROCESSORS)}, got {name!r}")
     return PREPROCESSORS[name]

@@ -16,7 +16,7 @@ from penstock.files.remote import read_bytes
 from penstock.formats.base.account import LeftOut, unused_files
 from penstock.formats.base.infos import plain
 from penstock.formats.base.source import Source
-from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.source import Kind
 from penstock.formats.demos.trajectories import NUMBERS, Track, source_of
 from penstock_imitation.formats.native.unpack import MAX_BYTES
 from penstock_imitation.formats.native.video import CACHE_BYTES, Clip, ClipFrames
@@ -45,7 +45,6 @@ class MineRLKind(Kind):
         return "reward" in names and any(name.startswith("action$") for name in names)
 
     def open(self, path: Path, **options: Any) -> Source:
-        """As `read_minerl` does, with its options."""
         return read_minerl(path, **options)
 
 
@@ -164,7 +163,6 @@ def _metadata(stream: Path) -> Mapping[str, Any]:
 
 
 def _clip(stream: Path, track: Track) -> Clip:
-    """Where the frames of a stream are."""
     path = stream / VIDEO
     states = track.steps + 1
     total = track.metadata.get(FRAMES)

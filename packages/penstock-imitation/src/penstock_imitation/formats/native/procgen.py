@@ -13,7 +13,7 @@ from penstock.errors import FormatError
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.source import Source
 from penstock.formats.demos.imitation import opening
-from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.source import Kind
 from penstock.formats.demos.trajectories import Track, numbers, source_of
 from penstock_imitation.formats.native.states import channels_first, flags, tracks_of
 from penstock_imitation.formats.native.unpack import MAX_BYTES, head_of, unpacked
@@ -38,7 +38,6 @@ class ProcgenKind(Kind):
         return len(first) == 3 and first[0] == "EMPTY_DICT" and first[1] in KEYS and first[2] == "EMPTY_LIST"
 
     def open(self, path: Path, **options: Any) -> Source:
-        """As `read_procgen` does, with its options."""
         return read_procgen(path, **options)
 
 

@@ -30,7 +30,6 @@ def files_of(path: Path | Sequence[Path], suffix: str) -> list[Path]:
 
 
 def some_files(path: Path | Sequence[Path], suffix: str) -> list[Path]:
-    """`files_of`."""
     files = files_of(path, suffix)
     if not files:
         raise FormatError(f"expected a file, or a folder with files *{suffix}, found none", path=path)

@@ -54,7 +54,6 @@ class ClipFrames:
         return self._clips[clip].count * self.field("step").row_bytes
 
     def field(self, align: Align) -> Field:
-        """Return the field of the column."""
         return self._files.field(align)
 
     def digest(self) -> bytes:
@@ -69,7 +68,6 @@ class ClipFrames:
         self._rows.read(selection, out)
 
     def _locate(self, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """File and frame of each row."""
         files = np.searchsorted(self._first, rows, side="right") - 1
         frames = rows - self._first[files]
         for file in map(int, np.unique(files)):

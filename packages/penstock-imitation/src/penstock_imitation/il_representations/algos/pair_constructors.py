@@ -53,7 +53,6 @@ class _Kind(TargetPairConstructor):
         return iter(data_iter.pipe(self)) if isinstance(data_iter, ILRDataset) else self._through(data_iter)
 
     def planned(self, episodes: EpisodeDataset) -> MapDataset:
-        """Return the pairs as a dataset with positions."""
         return episodes.apply(TargetPairs(self.kind, max(self.offset, 1)))
 
     def pairs_of(self, lengths: IntArray) -> int:

@@ -22,8 +22,7 @@ from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, SpecError
 from penstock.files import atomic_path, move
 from penstock.formats.base.writer import Writer
-from penstock.formats.webdataset.pickles import around, dumps
-from penstock.formats.webdataset.seed_writer import SeedWriter
+from penstock.formats.webdataset.seed_writer import SeedWriter, around, dumps
 from penstock.formats.webdataset.writer import packing
 from penstock_imitation.envs.registry import available, color_space_of, spaces_of
 from penstock_imitation.il_representations.data.metadata import NAME, TRAJECTORY, Meta

@@ -25,10 +25,9 @@ from penstock.recording.sink import about_reset
 from penstock_mirrors.minari.creation import EnvLike, Policy, dataset_metadata, free_path
 from penstock_mirrors.minari.data_collector.callbacks import EpisodeMetadataCallback, StepDataCallback
 from penstock_mirrors.minari.data_collector.collection import Collection, finish, unfinished
-from penstock_mirrors.minari.dataset.columns import as_dict
+from penstock_mirrors.minari.dataset.columns import as_dict, stored_space
 from penstock_mirrors.minari.dataset.minari_dataset import MinariDataset
 from penstock_mirrors.minari.dataset.minari_storage import MinariStorage
-from penstock_mirrors.minari.dataset.spaces import stored_space
 from penstock_mirrors.minari.dataset.step_data import StepData, singular
 
 AUTOSEED_BITS = 31  # what every simulator takes

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import string
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from penstock.core import spaces
@@ -13,12 +16,38 @@ from penstock.core.columns import under
 from penstock.core.episode import REQUIRED, Episode
 from penstock.core.narrowing import is_list, is_mapping, is_tuple
 from penstock.core.ragged import Array, Ragged
-from penstock.core.space_columns import leaf_field
+from penstock.core.space_columns import leaf_field, widest_box
 from penstock.core.spec import Align, Field, Spec
-from penstock.errors import DataError
+from penstock.errors import DataError, SpecError
 from penstock.formats.minari.columns import PRESENT, SHAPES
 from penstock.recording.infos import is_texts
+from penstock.recording.spaces import from_gymnasium
 from penstock_mirrors.minari.data_collector.episode_buffer import EpisodeBuffer
+
+_ANY_LENGTH = 2**31 - 1
+
+
+def stored_space(space: gymnasium.Space[Any]) -> spaces.Space:
+    """Return the standard's space for the columns of `space`. For a custom space it follows from its samples."""
+    inner: Any = getattr(space, "spaces", None)  # its type there says nothing about the spaces below
+    if isinstance(space, gymnasium.spaces.Dict):
+        return spaces.Dict({key: stored_space(part) for key, part in inner.items()})
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return spaces.Tuple(tuple(stored_space(part) for part in inner))
+    try:
+        return from_gymnasium(space)
+    except SpecError:
+        return _of_sample(space)
+
+
+def _of_sample(space: gymnasium.Space[Any]) -> spaces.Space:
+    sample = copy.deepcopy(space).sample()  # a copy, whose generator may move
+    if isinstance(sample, str):
+        return spaces.Text(_ANY_LENGTH, 0, string.printable)
+    if not isinstance(sample, (np.ndarray, np.generic, int, float)):
+        raise SpecError(f"expected a space of the standard, of text, or of arrays of one shape, got {space}")
+    value = np.asarray(sample)
+    return widest_box(value.shape, value.dtype)
 
 
 def episode_of(buffer: EpisodeBuffer, spec: Spec, stored: Spec | None) -> Episode:

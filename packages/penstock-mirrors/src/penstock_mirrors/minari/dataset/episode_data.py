@@ -31,7 +31,6 @@ class EpisodeData:
 
     @property
     def total_steps(self) -> int:
-        """Return the number of steps."""
         return len(self)
 
     def __repr__(self) -> str:

@@ -20,9 +20,8 @@ from penstock.errors import DataError, FormatError
 from penstock.formats.minari.metadata import VERSION
 from penstock_mirrors.minari.data_collector.episode_buffer import EpisodeBuffer
 from penstock_mirrors.minari.dataset.episode_data import EpisodeData
-from penstock_mirrors.minari.dataset.ids import gen_dataset_id, parse_dataset_id
 from penstock_mirrors.minari.dataset.minari_storage import MinariStorage
-from penstock_mirrors.minari.dataset.versions import check_requirements, is_supported
+from penstock_mirrors.minari.dataset.versions import check_requirements, gen_dataset_id, is_supported, parse_dataset_id
 
 Indices = npt.NDArray[np.int_]
 GymSpace = gymnasium.Space[Any]
@@ -137,7 +136,6 @@ class MinariDataset:
 
     @property
     def total_episodes(self) -> int:
-        """Number of episodes."""
         return len(self._indices)
 
     @cached_property
@@ -157,12 +155,10 @@ class MinariDataset:
 
     @property
     def observation_space(self) -> GymSpace:
-        """The space of the observations."""
         return self._storage.observation_space
 
     @property
     def action_space(self) -> GymSpace:
-        """The space of the actions."""
         return self._storage.action_space
 
     @cached_property
@@ -182,7 +178,6 @@ class MinariDataset:
 
     @property
     def id(self) -> str:
-        """The dataset's id."""
         return self._id
 
     @property
@@ -197,7 +192,6 @@ class MinariDataset:
 
     @property
     def spec(self) -> MinariDatasetSpec:
-        """The description of the dataset."""
         return MinariDatasetSpec(
             env_spec=self.env_spec,
             total_episodes=self.total_episodes,

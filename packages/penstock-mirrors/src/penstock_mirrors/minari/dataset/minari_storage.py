@@ -28,8 +28,7 @@ from penstock.formats.minari.hdf5_writer import Hdf5Writer
 from penstock.recording.spaces import from_gymnasium
 from penstock_mirrors.minari.creation import stored_spec
 from penstock_mirrors.minari.data_collector.episode_buffer import EpisodeBuffer
-from penstock_mirrors.minari.dataset.columns import as_dict, conformed, episode_of
-from penstock_mirrors.minari.dataset.spaces import stored_space
+from penstock_mirrors.minari.dataset.columns import as_dict, conformed, episode_of, stored_space
 from penstock_mirrors.minari.dataset.staging import begin_data, empty_spec, has_data, legacy_metadata, widest_spaces
 from penstock_mirrors.minari.serialization import deserialize_space, serialize_space
 
@@ -266,7 +265,6 @@ class MinariStorage:
 
     @cached_property
     def _columns(self) -> tuple[Space, Space]:
-        """The spaces that the columns are made from."""
         return stored_space(self._spaces[0]), stored_space(self._spaces[1])
 
     def _source(self) -> Source:
@@ -282,7 +280,6 @@ class MinariStorage:
 
     @property
     def data_path(self) -> Path:
-        """The directory."""
         return self._data_path
 
     @property
@@ -302,12 +299,10 @@ class MinariStorage:
 
     @property
     def observation_space(self) -> GymSpace:
-        """The space of the observations."""
         return self._spaces[0]
 
     @property
     def action_space(self) -> GymSpace:
-        """The space of the actions."""
         return self._spaces[1]
 
 

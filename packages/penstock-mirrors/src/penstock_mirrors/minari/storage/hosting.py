@@ -10,9 +10,8 @@ from penstock.errors import DataError, PenstockError
 from penstock.flow import map_on_threads
 from penstock.formats.minari import ids
 from penstock.formats.minari.metadata import VERSION
-from penstock_mirrors.minari.dataset.ids import gen_dataset_id, latest, parse_dataset_id
 from penstock_mirrors.minari.dataset.minari_storage import MinariStorage
-from penstock_mirrors.minari.dataset.versions import is_supported
+from penstock_mirrors.minari.dataset.versions import gen_dataset_id, is_supported, latest, parse_dataset_id
 from penstock_mirrors.minari.namespace import (
     list_local_namespaces,
     list_remote_namespaces,

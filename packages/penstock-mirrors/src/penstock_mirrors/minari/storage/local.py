@@ -9,10 +9,9 @@ from typing import Any
 from penstock.errors import FormatError
 from penstock.files import sweep
 from penstock.formats.minari import ids
-from penstock_mirrors.minari.dataset.ids import latest, parse_dataset_id
 from penstock_mirrors.minari.dataset.minari_dataset import MinariDataset
 from penstock_mirrors.minari.dataset.minari_storage import MinariStorage
-from penstock_mirrors.minari.dataset.versions import is_supported
+from penstock_mirrors.minari.dataset.versions import is_supported, latest, parse_dataset_id
 from penstock_mirrors.minari.storage import hosting, root
 from penstock_mirrors.minari.storage.datasets_root_dir import get_dataset_path
 

@@ -74,7 +74,6 @@ def _namespace_directories(path: Path, depth: int) -> Iterator[Path]:
 
 
 def namespace_metadata(namespace: str, base: Path | None = None) -> dict[str, Any]:
-    """Metadata of a namespace."""
     path = namespace_file(namespace, base)
     if not path.is_file():
         raise DataError(f"expected a namespace that exists, got {namespace!r}, which {path.parent} is not")

@@ -1,6 +1,6 @@
-// Curves and histograms on a canvas, sharp on any screen, in the colours of the page.
+// Histograms, spans and the line of all steps on a canvas, sharp on any screen, in the colours of the page.
 
-const COLORS = ["#1c7ed6", "#f76707", "#2f9e44", "#ae3ec9", "#e03131", "#0c8599", "#f08c00", "#6741d9",
+export const COLORS = ["#1c7ed6", "#f76707", "#2f9e44", "#ae3ec9", "#e03131", "#0c8599", "#f08c00", "#6741d9",
   "#495057", "#d6336c", "#66a80f", "#4263eb", "#a61e4d", "#087f5b", "#e8590c", "#5f3dc4"];
 
 export function prepared(canvas) {
@@ -14,50 +14,8 @@ export function prepared(canvas) {
   return { context, width, height };
 }
 
-// Draw a series, `view.rows` rows from `view.first` on, on the width of the rows `view.first` to `view.last`; mark values that are not finite or outside of their space, and the
-// `spans` {excluded: [[first, last]], tagged: [[first, last, tag]]} of the episode.
-export function drawCurves(canvas, series, view, spans) {
-  const { context, width, height } = prepared(canvas);
-  const { values, flags, n, k } = series;
-  let low = Infinity, high = -Infinity;
-  for (const value of values) if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
-  if (low === high) { low -= 1; high += 1; }
-  const y = (value) => height - 6 - ((value - low) / (high - low)) * (height - 20);
-  const style = getComputedStyle(canvas);
-  const size = view.last - view.first;
-  const place = (step) => (size > 1 ? ((step - view.first) / (size - 1)) * (width - 2) + 1 : width / 2);
-  const x = (i) => place(view.first + (n > 1 ? (i / (n - 1)) * (view.rows - 1) : 0));
-  drawSpans(context, spans, place, style, 0, height);
-  for (let i = 0; i < n; i++) {
-    if (!flags[i]) continue;
-    context.fillStyle = style.getPropertyValue(flags[i] & 1 ? "--mark" : "--outside");
-    const wide = Math.max(2, width / Math.max(n, size));
-    context.fillRect(x(i) - wide / 2, 0, wide, height);
-  }
-  context.lineWidth = 1.2;
-  for (let j = 0; j < k; j++) {
-    context.strokeStyle = COLORS[j % COLORS.length];
-    context.beginPath();
-    let drawing = false;
-    for (let i = 0; i < n; i++) {
-      const least = values[i * 2 * k + j], most = values[(i * 2 + 1) * k + j];
-      if (!Number.isFinite(least)) { drawing = false; continue; }
-      if (drawing) context.lineTo(x(i), y(least)); else context.moveTo(x(i), y(least));
-      if (most !== least) context.lineTo(x(i), y(most));
-      drawing = true;
-    }
-    context.stroke();
-  }
-  context.fillStyle = style.getPropertyValue("--dim");
-  context.font = "11px system-ui, sans-serif";
-  if (Number.isFinite(high)) {
-    context.fillText(high.toPrecision(4), 4, 11);
-    context.fillText(low.toPrecision(4), 4, height - 3);
-  }
-}
-
 // Excluded spans are hatched, tagged spans have a line at their top.
-function drawSpans(context, spans, place, style, top, height) {
+export function drawSpans(context, spans, place, style, top, height) {
   for (const [first, last] of spans.excluded) {
     const from = place(first), wide = Math.max(2, place(last) - from);
     context.save();

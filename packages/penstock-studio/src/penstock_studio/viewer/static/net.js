@@ -15,14 +15,15 @@ export async function send(path, value) {
   throw new Error(text.startsWith("{") ? JSON.parse(text).error : text);
 }
 
-// An array of float32 with its shape, and the bytes behind it: {values, shape, rest}.
+// An array of float32 or float64 with its shape, and the bytes behind it: {values, shape, rest}.
 export async function arrays(path, query) {
   const response = await fetch(address(path, query));
   if (!response.ok) throw new Error((await response.json()).error);
   const shape = response.headers.get("X-Shape").split(",").map(Number);
   const count = shape.reduce((product, size) => product * size, 1);
   const buffer = await response.arrayBuffer();
-  return { values: new Float32Array(buffer, 0, count), shape, rest: new Uint8Array(buffer, 4 * count) };
+  const Values = response.headers.get("X-Type") === "f8" ? Float64Array : Float32Array;
+  return { values: new Values(buffer, 0, count), shape, rest: new Uint8Array(buffer, Values.BYTES_PER_ELEMENT * count) };
 }
 
 // Rows of a column: {values, flags, n, k}. Value (i, side, j) is at (i * 2 + side) * k + j; side 0 is the smallest. Bit 0 of
