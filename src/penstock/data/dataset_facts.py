@@ -97,13 +97,13 @@ def _short_step(least: float) -> float:
 
 def text_counts(data: ShownDataset) -> dict[str, list[tuple[str, int]]]:
     """Return the most frequent texts at the first rows of episodes, by text column, with their numbers of episodes."""
-    found: dict[str, list[tuple[str, int]]] = {}
+    frequent: dict[str, list[tuple[str, int]]] = {}
     chosen = spread_episodes(len(data), TEXTS)
     for path, field in data.spec.items():
         if field.kind == "text":
             counts = Counter(text for e in chosen for text in first_texts(data, path, e))
-            found[path] = counts.most_common(WORDS)
-    return found
+            frequent[path] = counts.most_common(WORDS)
+    return frequent
 
 
 def first_texts(data: ShownDataset, path: str, e: int) -> list[str]:

@@ -134,9 +134,9 @@ def _line(figures: dict[str, Any], about: Sequence[object]) -> Sequence[object]:
     return figures["name"], *about, *numbers, shown
 
 
-def _bars(found: Histogram, values: AnyArray, name: str) -> Markup:
+def _bars(histogram: Histogram, values: AnyArray, name: str) -> Markup:
     """A histogram with the least and the greatest value below it, and its name above."""
-    shapes = _boxes(found, WIDTH, HEIGHT - MARGIN)
+    shapes = _boxes(histogram, WIDTH, HEIGHT - MARGIN)
     known = values[np.isfinite(values)]
     if len(known):
         shapes += [label(_short(known.min().item()), 0, HEIGHT - 3)]
@@ -144,10 +144,10 @@ def _bars(found: Histogram, values: AnyArray, name: str) -> Markup:
     return Markup(caption(name).html + drawing(WIDTH, HEIGHT, f"histogram: {name}", *shapes).html)
 
 
-def _boxes(found: Histogram, width: float, height: float) -> list[str]:
-    step = width / max(len(found.counts), 1)
-    tallest = max(int(found.counts.max(initial=0)), 1)
-    tall = [max(height * int(n) / tallest, 1.5) if n else 0.0 for n in found.counts]
+def _boxes(histogram: Histogram, width: float, height: float) -> list[str]:
+    step = width / max(len(histogram.counts), 1)
+    tallest = max(int(histogram.counts.max(initial=0)), 1)
+    tall = [max(height * int(n) / tallest, 1.5) if n else 0.0 for n in histogram.counts]
     return [cells((color(0), i * step, height - h, max(step - 1, 1), h) for i, h in enumerate(tall) if h)]
 
 

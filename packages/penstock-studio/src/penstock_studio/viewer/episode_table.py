@@ -86,19 +86,19 @@ class EpisodeTable:
         counts = np.bincount(listed, minlength=len(self._data.source))[self._data.episodes.index]
         whole = {name: values for name, values in measures.items() if name != RETURN or not np.isnan(values).any()}
         shown = {name: v for name, v in {**whole, "findings": counts}.items() if name not in self._metadata}
-        made = copy(self)
-        made._orders = self._orders | {name: _ranked(values) for name, values in shown.items()}
-        made._findings = dict(findings)
-        made._measures = shown
-        return made
+        table = copy(self)
+        table._orders = self._orders | {name: _ranked(values) for name, values in shown.items()}
+        table._findings = dict(findings)
+        table._measures = shown
+        return table
 
     def with_marks(self, marks: Mapping[str, AnyArray]) -> EpisodeTable:
         """Return the table with other columns of marks. A column of metadata with the name of a mark stays."""
-        made = copy(self)
+        table = copy(self)
         gone = set(self._marks) | set(marks)
-        made._orders = {name: order for name, order in self._orders.items() if name not in gone}
-        made._marks = {name: values for name, values in marks.items() if name not in self._metadata}
-        return made
+        table._orders = {name: order for name, order in self._orders.items() if name not in gone}
+        table._marks = {name: values for name, values in marks.items() if name not in self._metadata}
+        return table
 
     def names(self) -> list[str]:
         """Names of all columns."""

@@ -286,10 +286,10 @@ class ViewedDataset:
         index = self._data.episodes.index
         measures = {name: np.asarray(values)[index] for name, values in report.measures.flat.items()}
         shown = {name: values for name, values in measures.items() if name != "length" and " of " not in name}
-        found: dict[str, list[int]] = {}
+        numbers: dict[str, list[int]] = {}
         for finding in report.findings:
-            found.setdefault(finding.name, []).extend(finding.episodes)
-        of_findings = {name: np.array(episodes, np.int64) for name, episodes in found.items()}
+            numbers.setdefault(finding.name, []).extend(finding.episodes)
+        of_findings = {name: np.array(episodes, np.int64) for name, episodes in numbers.items()}
         measured = self._table.with_measures(shown, of_findings)  # ranks them before requests need them
         with self._lock:
             self._table = measured.with_marks(self._columns_of_marks())

@@ -113,27 +113,27 @@ class ViewedLoader:
 
     def coverage(self, width: float = 760) -> dict[str, Any]:
         """Return which rows are in a sample of the epoch under way, and why others are not. Cost: plans the epoch."""
-        found = self._loader.coverage()
-        totals = found.counts.sum(axis=0).tolist()
-        lines = zip((COVERED, *found.reasons), totals, strict=True)
+        covered = self._loader.coverage()
+        totals = covered.counts.sum(axis=0).tolist()
+        lines = zip((COVERED, *covered.reasons), totals, strict=True)
         return {
-            "sentence": found.sentence,
-            "unit": found.unit,
-            "lines": [[reason, total, total / max(found.rows, 1)] for reason, total in lines],
-            "drawing": found.picture(min(max(width, 200.0), 2000.0)).html,
+            "sentence": covered.sentence,
+            "unit": covered.unit,
+            "lines": [[reason, total, total / max(covered.rows, 1)] for reason, total in lines],
+            "drawing": covered.picture(min(max(width, 200.0), 2000.0)).html,
         }
 
     def uses(self, episode: int, source: int | None = None) -> dict[str, Any]:
         """Return the batches that had an episode, and later ones that will."""
-        found = self._loader.uses(episode, source)
-        many = min(len(found), MOST_LINES)
+        uses = self._loader.uses(episode, source)
+        many = min(len(uses), MOST_LINES)
         names = ("position", "epoch", "batch", "row", "rank", "given")
-        columns = [found.table[name][:many].tolist() for name in names]
-        tickets = ["" if ticket is None else str(ticket) for ticket in found.tickets[:many]]
+        columns = [uses.table[name][:many].tolist() for name in names]
+        tickets = ["" if ticket is None else str(ticket) for ticket in uses.tickets[:many]]
         return {
-            "sentence": found.sentence,
+            "sentence": uses.sentence,
             "lines": [list(line) for line in zip(*columns, tickets, strict=True)],
-            "more": len(found) - many,
+            "more": len(uses) - many,
         }
 
     def measure(self) -> dict[str, Any]:
