@@ -103,7 +103,11 @@ SEE_ALL = {"cli", "__main__"}
 
 # The modules of the core that use a name of `penstock` itself, which fetches it at its first use, and that name:
 # datasets make loaders and are written, and both are built on datasets.
-NAMES_ABOVE = {"penstock.data.loadable": {"Loader"}, "penstock.data.dataset": {"convert"}}
+NAMES_ABOVE = {
+    "penstock.data.loadable": {"Loader"},
+    "penstock.data.dataset": {"convert"},
+    "penstock.data.dataset_facts": {"statistics"},
+}
 
 # The modules of ours that are imported inside a function, because numba takes longer to load than all else together.
 DEFERRED = {"penstock.kernels.compiler", "penstock.kernels.objects", "penstock.kernels.reading"}

@@ -29,6 +29,7 @@ Pages = dict[str, tuple[str, str]]  # name of the picture: address, and what is 
 DATASETS: Pages = {
     "viewer_dataset": ("#/v3_video", "th:has-text('novelty')"),
     "viewer_episode": ("#/v3_video/1?row=20", ".cameras canvas[data-row='20']"),
+    "viewer_review": ("#/v3_video/1?queue=sort%3Dnovelty", ".cameras canvas[data-row='0']"),
     "viewer_compare": ("#/v3_video/1?row=12&with=3&diff=1&a=5&b=30", ".cameras canvas[data-row='12'] >> nth=3"),
     "viewer_driving": ("#/single.zarr/0?row=120", "canvas.scene[data-row='120']"),
     "viewer_chess": ("#/gz/0?row=23", ".board[data-row='23']"),

@@ -14,7 +14,7 @@ from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from penstock.core.columns import nest, under
 from penstock.core.frames import is_picture, pictures
 from penstock.core.frozen import set_fields
-from penstock.core.html import Markup, caption, columns_table, image, page
+from penstock.core.html import Markup, caption, columns_table, document, image, page
 from penstock.core.ragged import Array, Ragged
 from penstock.core.space_columns import unflatten
 from penstock.core.spaces import Space
@@ -244,6 +244,18 @@ class EpisodePicture:
         return f"Picture of episode {self.episode.id}, {counted(len(self.episode), 'step')}: {shown or 'no numbers'}"
 
     def _repr_html_(self) -> str:
+        return page(*self._parts())
+
+    def document(self, title: str) -> str:
+        """Return the picture as a whole HTML file, which loads nothing.
+
+        Args:
+            title: Title of the page.
+        """
+        _, *rest = self._parts()
+        return document(title, page(title, *rest))
+
+    def _parts(self) -> tuple[Any, ...]:
         arrays = self._arrays()
         parts: list[Markup] = []
         for path in self.cameras if importlib.util.find_spec("PIL") else ():
@@ -255,7 +267,7 @@ class EpisodePicture:
             more = f", the first {CURVES} of {values.shape[1]} elements" if values.shape[1] > CURVES else ""
             parts += [caption(f"{path}{more}"), _curves(path, values[:, :CURVES].astype(np.float64))]
         facts = ", ".join([counted(len(self.episode), "step"), *self._facts()])
-        return page(f"Episode {self.episode.id}", facts, *parts)
+        return f"Episode {self.episode.id}", facts, *parts
 
     def _facts(self) -> list[str]:
         known = {key: value for key, value in self.episode.metadata.items() if isinstance(value, str | int | float)}

@@ -47,6 +47,17 @@ def page(title: str, subtitle: str, *parts: Markup) -> str:
     return f'<div style="{BOX}">{head}{inner}</div>'
 
 
+def document(title: str, body: str) -> str:
+    """Return a whole page, in light or dark as the browser is, which loads nothing and runs nothing."""
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    head = f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+    head += '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    style = ":root{color-scheme:light dark}body{margin:0 auto;max-width:1200px;padding:16px;overflow-wrap:break-word}"
+    style += "table{display:block;overflow-x:auto}"
+    top = f"<head>{head}<title>{_escaped(title)}</title><style>{style}</style></head>"
+    return f'<!doctype html><html lang="en">{top}<body>{body}</body></html>\n'
+
+
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
     """Return a table. A cell is text, or markup of this module."""
     head = "".join(f'<th style="{CELL};{FAINT};font-weight:normal">{_escaped(name)}</th>' for name in headers)

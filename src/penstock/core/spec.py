@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.core.columns import under
+from penstock.core.frames import is_picture
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_mapping
 from penstock.core.space_json import compact, json_object, json_text
@@ -92,6 +93,11 @@ class Field:
             return cls(np.dtype(str(data["dtype"])), tuple(data["shape"]), data["align"], data["kind"])
         except (KeyError, TypeError, ValueError) as error:
             raise SpecError(f"expected a field with dtype, shape, align and kind, got {data!r}: {error}") from error
+
+
+def is_camera(field: Field) -> bool:
+    """Whether rows of a column are pictures."""
+    return field.kind == "array" and field.dtype == np.uint8 and is_picture(field.shape)
 
 
 @dataclass(frozen=True, eq=False)

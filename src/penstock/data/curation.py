@@ -121,12 +121,20 @@ class Curation:
         except (ValueError, RecursionError) as error:
             raise FormatError(f"expected a curation in JSON: {error}", path=path) from error
         try:
-            return cls._from_json(stated)
+            return cls.from_json(stated)
         except ArgumentError as error:
             raise FormatError(str(error), path=path) from error
 
     @classmethod
-    def _from_json(cls, stated: object) -> Curation:
+    def from_json(cls, stated: object) -> Curation:
+        """Return the curation of plain data, as a file has them.
+
+        Args:
+            stated: Plain data of any origin.
+
+        Raises:
+            ArgumentError: The data are no curation.
+        """
         if not is_dict(stated) or stated.get("penstock") != "curation":
             raise ArgumentError('expected a curation, an object with "penstock": "curation"')
         if stated.get("version") != VERSION or isinstance(stated.get("version"), bool):

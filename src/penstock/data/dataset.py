@@ -22,6 +22,7 @@ from penstock.core.text import counted
 from penstock.data.cached import CachedSource, picture_columns
 from penstock.data.curated import CuratedEpisodes
 from penstock.data.curation import Curation
+from penstock.data.dataset_picture import DatasetPicture
 from penstock.data.derived import DerivedSource
 from penstock.data.derived_column import DerivedColumn
 from penstock.data.episode_function import EpisodeFunction
@@ -35,6 +36,7 @@ from penstock.data.partition import SplitRules, partition
 from penstock.data.planned_samples import PlannedSamples
 from penstock.data.progress import progress_bar
 from penstock.errors import ArgumentError, PlanError
+from penstock.formats.base.findings import Finding
 from penstock.formats.base.metadata import stated_rate
 from penstock.formats.base.source import Source
 from penstock.plan.anchored import Pad
@@ -89,6 +91,26 @@ class EpisodeDataset(OtherNames):
         ]
         headers = ("column", "dtype", "shape", "align", "kind")
         return page("EpisodeDataset", self._size, steps(self._selection.chain), table(headers, rows))
+
+    def show(self, findings: Sequence[Finding] = ()) -> DatasetPicture:
+        """Show what the dataset is, in a notebook: lengths, returns, columns, texts, pictures, and what is left out.
+
+        The page is inline, without a server and without scripts. `penstock serve` has it with all episodes.
+
+        Args:
+            findings: Findings to show, such as `penstock.check(data).findings`. The default is none.
+
+        Returns:
+            The page. Cost: reads the rewards, and of a large dataset a sample of the other columns. Pictures need
+            Pillow.
+
+        Example:
+            >>> import penstock
+            >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
+            >>> data.show(penstock.check(data).findings)
+            Picture of 2 episodes, 3 steps
+        """
+        return DatasetPicture(self, tuple(findings))
 
     @property
     def _size(self) -> str:

@@ -14,7 +14,6 @@ from functools import cached_property
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from penstock.core.frames import is_picture
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Align, Field
 from penstock.data.loaded_episodes import LoadedEpisodes, flattened
@@ -143,11 +142,6 @@ def has_role(role: str, path: str) -> bool:
 def is_clock(path: str, field: Field) -> bool:
     """Whether a column has timestamps, by the last part of its path: one number a row."""
     return path.rsplit("/", 1)[-1] in CLOCKS and field.dtype.kind in "iuf" and field.shape in ((), (1,))
-
-
-def is_camera(field: Field) -> bool:
-    """Whether rows of a column are pictures."""
-    return field.kind == "array" and field.dtype == np.uint8 and is_picture(field.shape)
 
 
 def any_value(bad: BoolArray) -> BoolArray:

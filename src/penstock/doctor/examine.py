@@ -16,9 +16,10 @@ import numpy as np
 
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.columns import Columns
+from penstock.core.spec import is_camera
 from penstock.core.text import counted
 from penstock.data.progress import tracked
-from penstock.doctor.block import EpisodeBlock, Hits, is_camera, is_clock
+from penstock.doctor.block import EpisodeBlock, Hits, is_clock
 from penstock.doctor.measures import BlockMeasures, Measures, first_of_equals, judge, measured, novelty
 from penstock.doctor.rows import ROW_CHECKS
 from penstock.doctor.stored import ColumnSums, column_sums, narrow_dtypes, stored_statistics, wrong_statistics

@@ -24,8 +24,9 @@ from itertools import pairwise
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, FloatArray, IntArray
+from penstock.core.spec import is_camera
 from penstock.data.loaded_episodes import DIGEST_BYTES, flattened, is_numbering
-from penstock.doctor.block import EpisodeBlock, Hits, is_camera, sums
+from penstock.doctor.block import EpisodeBlock, Hits, sums
 from penstock.doctor.rows import clock_changes
 from penstock.doctor.thresholds import CheckThresholds
 from penstock.files.arrays import scratch_zeros

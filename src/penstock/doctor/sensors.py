@@ -19,8 +19,9 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from penstock.core.frames import channel_axis
+from penstock.core.spec import is_camera
 from penstock.data.loaded_episodes import flattened
-from penstock.doctor.block import EpisodeBlock, Hits, is_camera, runs
+from penstock.doctor.block import EpisodeBlock, Hits, runs
 from penstock.doctor.thresholds import CheckThresholds
 
 GAP = 8  # pictures between two equal ones that may differ by noise

@@ -15,9 +15,9 @@ import numpy as np
 
 from penstock.core.arrays import FloatArray
 from penstock.core.narrowing import is_mapping
-from penstock.core.spec import Spec
+from penstock.core.spec import Spec, is_camera
 from penstock.data.loaded_episodes import flattened
-from penstock.doctor.block import EpisodeBlock, is_camera
+from penstock.doctor.block import EpisodeBlock
 from penstock.doctor.rows import spaces_of
 from penstock.formats.base.findings import Finding
 

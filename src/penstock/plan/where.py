@@ -216,10 +216,10 @@ def _has_word(word: str, group: str, table: Columns) -> BoolArray:
     """`[E]` whether an episode has the word. Nobody has a word without a column."""
     if group not in WORD_GROUPS:
         raise PlanError(f"expected 'word' in one of {list(WORD_GROUPS)}, got {group!r}")
-    if RATING not in table.flat:
+    if RATING not in table:
         raise PlanError(f"expected a dataset opened with curation= to look for {word!r} in {group}")
-    has = table.flat.get(f"{group}/{word}")
-    return np.zeros(table.n, np.bool_) if has is None else np.asarray(has, np.bool_)
+    path = f"{group}/{word}"
+    return np.asarray(table[path], np.bool_) if path in table else np.zeros(table.n, np.bool_)
 
 
 def _truth(node: ast.expr, table: Columns) -> BoolArray:

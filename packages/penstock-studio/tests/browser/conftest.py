@@ -14,7 +14,7 @@ from penstock_studio.viewer.server import ViewerServer
 from viewer.conftest import datasets, serving, viewer  # noqa: F401 - fixtures
 
 CHROMIUM = os.environ.get("PENSTOCK_CHROMIUM")
-PATIENCE = 60_000  # milliseconds; a busy machine may need half a minute for a page
+PATIENCE = int(os.environ.get("PENSTOCK_PATIENCE", "60000"))  # milliseconds; a busy machine may need half a minute
 collect_ignore_glob = [] if CHROMIUM else ["*"]
 
 Serve = Callable[..., ViewerServer]

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 import penstock
-from browser.conftest import PATIENCE, no_wider_than_the_screen
+from browser.conftest import PATIENCE, Serve, no_wider_than_the_screen
 from browser.test_pages import opened
 from penstock_live.endpoint import MetricsEndpoint
 from penstock_studio.viewer.server import ViewerServer
@@ -67,6 +67,31 @@ def test_a_batch_in_its_episodes(page: Any, planned: ViewerServer) -> None:
     page.wait_for_selector("h1:has-text('Episode')")
     opened(page, planned, "#ticket/12")
     page.wait_for_selector("[role=alert]:has-text('ticket')")
+
+
+def test_coverage_and_the_uses_of_an_episode(page: Any, serve: Serve, datasets: dict[str, Path]) -> None:
+    with penstock.open(datasets["kitchen"]) as data:
+        loader = data.windows(16, stride=16).shuffle(seed=1).loader(batch_size=4, threads=0)
+        page.goto(serve(loader=loader, place="train.py:loader").start)
+        page.click("#count")
+        page.wait_for_selector(f"#coverage:has-text('{loader.coverage().sentence}')")
+        expect(page.locator("#coverage tbody tr")).to_have_count(1 + len(loader.coverage().reasons))
+        page.fill("input[aria-label=episode]", "3")
+        page.keyboard.press("Enter")
+        uses = loader.uses(3)
+        expect(page.locator("#uses tbody a")).to_have_text([str(ticket) for ticket in uses.tickets])
+        no_wider_than_the_screen(page)
+        page.wait_for_url("**episode=3*")
+        page.reload()
+        page.click("#uses tbody a >> nth=0")
+        page.wait_for_selector("#rows td:has-text('3')")
+        page.go_back()
+        page.fill("input[aria-label=ticket]", str(uses.tickets[1]))
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f".location:has-text('{uses.tickets[1]}')")
+        opened_plan = page.url.split("#")[0] + "#plan?episode=99"
+        page.goto(opened_plan)
+        page.wait_for_selector("#uses [role=alert]:has-text('99')")
 
 
 def test_a_loader_is_measured(page: Any, planned: ViewerServer) -> None:

@@ -44,21 +44,84 @@ def test_a_dataset_its_findings_and_episodes(page: Any, viewer: ViewerServer) ->
     page.click("th button:has-text('total_steps')")
     page.wait_for_selector("th[aria-sort=descending]")
     expect(page.locator("#episodes tbody tr td:nth-child(3)")).to_have_text(["90", "80"])
+    page.wait_for_selector("th:has-text('total_steps') svg[role=slider]")
     page.fill("input.where", "total_step > 70")
     page.keyboard.press("Enter")
     page.wait_for_selector("[role=alert]:has-text('total_step')")
     page.fill("input.where", "")
     page.keyboard.press("Enter")
     page.wait_for_selector("#count:has-text('5 of 5')")
-    page.click("#show-figures")
-    page.wait_for_selector("#figures td:has-text('rewards')")
-    columns = page.locator("#figures tbody tr")
-    expect(columns.filter(has=page.locator("canvas.small-histogram[width]"))).to_have_count(columns.count())
-    expect(columns.nth(3)).to_be_visible()
+    page.click("#tab-columns")
+    page.wait_for_selector("#columns td:has-text('rewards')")
+    expect(page.locator("#columns svg.bars").nth(3)).to_be_visible()
     no_wider_than_the_screen(page)
-    page.click("table a:has-text('1') >> nth=0")
+    page.click("#findings li:has-text('NaN') a")
     page.wait_for_selector("h1:has-text('Episode 1')")
     expect(page.locator("#row")).to_have_text(re.compile("^step 7 "))
+
+
+def test_a_filter_by_completion_and_by_histogram(page: Any, viewer: ViewerServer) -> None:
+    """By keyboard alone: the condition is completed, a bin of a histogram narrows it, the address keeps both."""
+    opened(page, viewer, "#/kitchen")
+    page.wait_for_selector("th:has-text('novelty')")
+    where = page.locator("input.where")
+    where.press_sequentially("total_st")
+    page.wait_for_selector(".offers li:has-text('total_steps')")
+    expect(page.locator("#episodes tbody tr")).to_have_count(5)  # nothing is filtered while it is typed
+    where.press("ArrowDown")
+    where.press("Enter")
+    where.press_sequentially(">= 75 ")
+    page.wait_for_selector(".offers li:has-text('and')")
+    where.press("Escape")
+    where.press("Enter")
+    page.wait_for_selector("#count:has-text('3 of 5')")
+    bars = page.locator("th:has-text('total_steps') svg")
+    bars.focus()
+    bars.press("ArrowLeft")
+    expect(bars).to_have_attribute("aria-valuetext", re.compile("75.*: 1"))
+    bars.press("Enter")
+    page.wait_for_selector("#count:has-text('1 of 5')")
+    assert page.url.count("total_steps") == 2
+    page.reload()
+    page.wait_for_selector("#count:has-text('1 of 5')")
+    page.click(".chips button")
+    page.wait_for_selector("#count:has-text('5 of 5')")
+    page.click("#findings li:has-text('nan') button")
+    page.wait_for_selector("#count:has-text('1 of 5')")
+    page.wait_for_url("**finding=nan*")
+
+
+def test_columns_are_chosen(page: Any, viewer: ViewerServer) -> None:
+    opened(page, viewer, "#/kitchen?column=jerk&column=total_steps&sort=jerk")
+    heads = page.locator("#episodes th button")
+    expect(heads).to_have_text(["id", "jerk ▴", "total_steps"])
+    page.click("summary:has-text('Columns')")
+    page.click(".choices label:has-text('jerk')")
+    expect(heads).to_have_text(["id", "total_steps"])
+    expect(page.locator(".choices label:has-text('novelty')")).to_contain_text("standard deviations")
+    no_wider_than_the_screen(page)
+
+
+def test_everything_is_reached_by_the_palette(page: Any, viewer: ViewerServer) -> None:
+    opened(page, viewer, "#/kitchen")
+    page.wait_for_selector("th:has-text('novelty')")
+    for typed, there in (
+        ("jerk", "th[aria-sort=ascending]:has-text('jerk')"),
+        ("metad", "#tab-metadata[aria-selected=true]"),
+    ):
+        page.keyboard.press("Control+k")
+        page.wait_for_selector("dialog[open] .offers li")
+        page.keyboard.type(typed)
+        page.wait_for_selector(f"dialog .offers li:first-child:has-text('{typed}')")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(there)
+    page.click("#palette")
+    page.wait_for_selector("dialog[open] .offers li")
+    no_wider_than_the_screen(page)
+    page.keyboard.type("3")
+    page.wait_for_selector("dialog .offers li:has-text('episode 3')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("h1:has-text('Episode 3')")
 
 
 def test_breadcrumbs_say_where_the_page_is_and_lead_back(page: Any, viewer: ViewerServer) -> None:
@@ -215,7 +278,7 @@ def test_marks_that_were_set_on_refused_ones_are_taken_back(
     page: Any, serve: Serve, datasets: dict[str, Path], tmp_path: Path
 ) -> None:
     file, asked = tmp_path / "marks.json", list[Any]()
-    page.route("**/marks/3", lambda route: asked.append(route))  # noqa: PLW0108  Playwright marks it
+    page.route("**/marks/3*", lambda route: asked.append(route))  # noqa: PLW0108  Playwright marks it
     page.goto(serve(datasets["kitchen"], curation=file).address + "#/kitchen/3")
     page.wait_for_selector("#marks")
     page.keyboard.press("x")
@@ -228,8 +291,8 @@ def test_marks_that_were_set_on_refused_ones_are_taken_back(
     page.wait_for_selector("#marks [role=alert]:has-text('disk')")
     expect(rate).to_have_attribute("aria-pressed", "false")
     expect(page.locator("#marks .chip.error")).to_have_count(0)
-    page.unroute("**/marks/3")
-    with page.expect_response("**/marks/3") as saved:
+    page.unroute("**/marks/3*")
+    with page.expect_response("**/marks/3*") as saved:
         page.keyboard.press("4")
     assert saved.value.ok
     assert Curation.read(file)[3] == penstock.curation.EpisodeMarks(rating=4)

@@ -78,7 +78,7 @@ def test_the_pages_of_a_format(page: Any, real: ViewerServer, name: str) -> None
     page.goto(f"{real.address}#/{served}")
     page.wait_for_selector("#episodes tbody tr")
     page.wait_for_selector("th:has-text('findings')")
-    expect(page.locator("[role=status]")).to_have_count(0)  # findings that come later would move the rows
+    expect(page.locator("#findings [role=status]")).to_have_count(0)  # findings that come later would move the rows
     no_wider_than_the_screen(page)
     page.locator("#episodes tbody tr").nth(1 if name != "l5kit" else 0).click()
     page.wait_for_selector("#row:has-text('step 0 of')")
@@ -142,7 +142,7 @@ def test_a_span_is_excluded_by_keyboard_and_no_window_has_it(
     page.keyboard.press("X")
     page.wait_for_selector("#exclude-span:has-text('from 5')")
     page.keyboard.press("Shift+ArrowRight")
-    with page.expect_response("**/marks/1") as saved:
+    with page.expect_response("**/marks/1*") as saved:
         page.keyboard.press("X")
     assert saved.value.ok
     page.wait_for_selector("#marks .chip:has-text('excluded 5-15')")

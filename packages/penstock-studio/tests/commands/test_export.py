@@ -34,3 +34,21 @@ def test_columns_are_sent_whole(call: Call, recording: Path, tmp_path: Path, mon
     assert call("export", recording, "-o", out).code == 2  # it exists
     assert call("export", recording, "-o", tmp_path / "a.png").code == 2
     assert call("export", recording, "--episode", 4, "-o", tmp_path / "b.rrd").code == 2
+
+
+def test_pages_of_one_file(call: Call, recording: Path, tmp_path: Path) -> None:
+    """They load nothing, also from the folder beside them, and run nothing."""
+    out = tmp_path / "a.html"
+    answer = call("export", recording, "-o", out)
+    assert (answer.code, answer.out.split(": ")[1]) == (0, f"dataset of {recording}\n")
+    assert "steps of an episode" in out.read_text()
+    assert "the first" not in out.read_text()
+    assert call("export", recording, "-o", out).code == 2  # it exists
+    assert call("export", recording, "--episode", 2, "-o", tmp_path / "b.html", "--json").json["episode"] == 2
+    for page in tmp_path.glob("*.html"):
+        text = page.read_text()
+        assert "default-src 'none'" in text
+        assert "<script" not in text
+        assert all(f'{name}="data:' in text or f"{name}=" not in text for name in ("src", "href"))
+    assert call("export", recording, "--episode", 4, "-o", tmp_path / "c.html").code == 2
+    assert not (tmp_path / "c.html").exists()

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import logging
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+import penstock
 from penstock.data.curation import Curation, default_path
 from penstock.errors import ArgumentError, StateError
 from penstock_studio.viewer.server import TURN, ViewerServer, _ShortTurns
 from viewer.conftest import serving
 
 
-def ask(viewer: ViewerServer, path: str, *, token: str | None = "", host: str | None = None, cookie: str = ""):
+def ask(
+    viewer: ViewerServer,
+    path: str,
+    *,
+    token: str | None = "",
+    host: str | None = None,
+    cookie: str = "",
+    password: str | None = None,
+):
     """Status, headers and body of an answer. `token=""` sends the right one in the address."""
     place = urlsplit(viewer.address)
     given = place.query.removeprefix("token=") if token == "" else token
@@ -26,6 +39,8 @@ def ask(viewer: ViewerServer, path: str, *, token: str | None = "", host: str | 
         path += ("&" if "?" in path else "?") + f"token={given}"
     connection = http.client.HTTPConnection("127.0.0.1", place.port or 0, timeout=60)
     headers = {"Host": host or f"127.0.0.1:{place.port}"} | ({"Cookie": cookie} if cookie else {})
+    if password is not None:
+        headers["Authorization"] = "Basic " + base64.b64encode(f"ann:{password}".encode()).decode()
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
@@ -42,6 +57,12 @@ def test_pages_and_what_they_may_load(viewer: ViewerServer) -> None:
     for name in (
         "app.js",
         "dataset.js",
+        "episodes.js",
+        "findings.js",
+        "histogram.js",
+        "complete.js",
+        "palette.js",
+        "share.js",
         "episode.js",
         "curate.js",
         "curves.js",
@@ -118,7 +139,11 @@ def test_answers(viewer: ViewerServer) -> None:
         "/api/kitchen/chunk/0/99?camera=observations/camera",
         "/api/kitchen/view/0",
         "/api/kitchen/view/0/array",
-        "/api/kitchen/histogram?column=nothing",
+        "/api/kitchen/histograms?column=nothing",
+        "/api/kitchen/episodes?column=nothing",
+        "/api/kitchen/episodes?finding=nothing",
+        "/api/kitchen/episodes?seed=x",
+        "/api/kitchen/selection?where=1",
     ],
 )
 def test_errors_are_messages(viewer: ViewerServer, path: str) -> None:
@@ -143,7 +168,7 @@ def test_two_datasets_of_one_name(viewer: ViewerServer, datasets) -> None:
         assert [data.name for data in server.datasets] == ["kitchen", "kitchen-2"]
 
 
-def post(viewer: ViewerServer, path: str, body: bytes, **headers: str) -> int:
+def post(viewer: Any, path: str, body: bytes, **headers: str) -> int:
     """Status of an answer. The token is sent as a cookie, and the headers are those of a page unless given."""
     place = urlsplit(viewer.address)
     sent = {
@@ -226,3 +251,54 @@ def test_handlers_of_other_loggers_stay_open(datasets: dict[str, Path]) -> None:
     with ViewerServer([str(datasets["kitchen"])]):
         assert closed == []
     handler.close()
+
+
+def test_a_server_for_others_changes_nothing(datasets, tmp_path: Path) -> None:
+    file, secret = tmp_path / "c.json", "correct horse"
+    with penstock.open(datasets["kitchen"]) as data, Curation.edit(file, data.source) as curation:
+        curation[1] = penstock.curation.EpisodeMarks(rating=3)
+    given = {"read_only": True, "password": secret, "name": "viewer.example"}
+    with serving(datasets["kitchen"], curation=file, **given) as server:
+        info = json.loads(ask(server, "/api/kitchen/info")[2])
+        assert info["curation"] == {"path": "", "message": "this server is read-only"}
+        assert post(server, "/api/kitchen/marks/1", change('{"rating": 2}')) == 404
+        asked = "/api/kitchen/episodes?where=rating%3D%3D3"
+        for host in (None, "viewer.example", "viewer.example:443"):
+            status, headers, body = ask(server, asked, token=None, password=secret, host=host)
+            assert (status, json.loads(body)["total"], headers["Set-Cookie"]) == (200, 1, None)
+        for wrong in ("", secret + "x", secret[:-1], secret.upper(), "\u00e9"):
+            assert ask(server, asked, token=None, password=wrong)[0] == 401
+        status, headers, _ = ask(server, asked, token=None)
+        assert (status, headers["WWW-Authenticate"][:5]) == (401, "Basic")
+        assert ask(server, asked, token=None, password=secret, host="evil.example")[0] == 403
+        assert ask(server, asked, token="wrong")[0] == 401
+    assert Curation.read(file)[1].rating == 3
+    with pytest.raises(ArgumentError, match="read_only"):
+        ViewerServer([str(datasets["kitchen"])], password=secret)
+    with pytest.raises(ArgumentError, match="at least 12 characters"):
+        ViewerServer([str(datasets["kitchen"])], read_only=True, password="short")
+
+
+def test_a_password_does_not_open_a_server_without_one(viewer: ViewerServer) -> None:
+    for password in ("", "None", urlsplit(viewer.address).query.removeprefix("token=")):
+        assert ask(viewer, "/api/datasets", token=None, password=password)[0] == 403
+
+
+def test_marks_survive_a_killed_server(datasets, tmp_path: Path) -> None:
+    """Every change that was answered is in the file, whenever the server is killed; so are those of another one."""
+    file, script = tmp_path / "c.json", "import sys; from penstock_studio.viewer.server import ViewerServer\n"
+    script += "server = ViewerServer(sys.argv[1:2], curation=__import__('pathlib').Path(sys.argv[2]))\n"
+    script += "print(server.address, flush=True)\nserver.run()\n"
+    with serving(datasets["clean"], curation=file) as other:
+        command = [sys.executable, "-c", script, str(datasets["clean"]), str(file)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            killed = SimpleNamespace(address=process.stdout.readline().strip())
+            for number in range(12):
+                assert post(killed if number % 2 else other, f"/api/clean/marks/{number % 5}", tagged(number)) == 200
+            process.kill()
+    assert {tag for _, marks in Curation.read(file).marks() for tag in marks.tags} == {f"t{n}" for n in range(12)}
+
+
+def tagged(number: int) -> bytes:
+    return change(f'{{"tags": ["t{number}"]}}')

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +15,19 @@ import penstock
 from penstock.data.curation import Curation
 from penstock.data.episode_marks import EpisodeMarks
 from penstock.doctor.examine import CheckedBlock
-from penstock.errors import ArgumentError, PlanError, StateError
+from penstock.errors import ArgumentError, DamageWarning, PlanError, StateError
 from penstock.formats.memory import MemorySource
+from penstock_studio.viewer import episode_table
 from penstock_studio.viewer import viewed as module
+from penstock_studio.viewer.episode_table import EVERY, Asked
 from penstock_studio.viewer.viewed import ViewedDataset
 from tests.doctor.test_planted import PLANTS, clean, source_of
+
+
+def episodes(
+    viewed: ViewedDataset, *, columns: Sequence[str] = (), offset: int = 0, limit: int = 100, **asked: Any
+) -> Any:
+    return viewed.table().page(Asked(**asked), columns=columns, offset=offset, limit=limit)
 
 
 @pytest.fixture
@@ -26,19 +37,19 @@ def viewed() -> ViewedDataset:
 
 
 def test_the_table_is_filtered_sorted_and_cut(viewed: ViewedDataset) -> None:
-    whole = viewed.episodes()
-    assert whole["columns"][:2] == ["episode", "total_steps"]
+    whole = episodes(viewed)
+    assert whole["columns"][:2] == ["id", "total_steps"]
     assert not whole["measured"]
     assert [row[:2] for row in whole["rows"]] == [[0, 60], [1, 90], [2, 75], [3, 60], [4, 80]]
-    part = viewed.episodes(where="total_steps >= 75", sort="total_steps", descending=True, offset=1, limit=1)
+    part = episodes(viewed, where="total_steps >= 75", sort="total_steps", descending=True, offset=1, limit=1)
     assert (part["total"], [row[0] for row in part["rows"]]) == (3, [4])
-    assert [row[0] for row in viewed.episodes(sort="episode", descending=True)["rows"]] == [4, 3, 2, 1, 0]
+    assert [row[0] for row in episodes(viewed, sort="id", descending=True)["rows"]] == [4, 3, 2, 1, 0]
     with pytest.raises(PlanError, match="steps"):
-        viewed.episodes(where="steps > 1")
+        episodes(viewed, where="steps > 1")
     with pytest.raises(PlanError, match="compare"):
-        viewed.episodes(where="total_steps")
+        episodes(viewed, where="total_steps")
     with pytest.raises(ArgumentError, match="total_steps"):
-        viewed.episodes(sort="total_step")
+        episodes(viewed, sort="total_step")
 
 
 def test_measures_join_the_table_after_the_check(viewed: ViewedDataset) -> None:
@@ -47,15 +58,19 @@ def test_measures_join_the_table_after_the_check(viewed: ViewedDataset) -> None:
     report = viewed.check()
     assert report["state"] == "done"
     assert "nan" in {finding["name"] for finding in report["findings"]}
-    table = viewed.episodes(sort="return")
+    table = episodes(viewed, sort="return")
     assert table["measured"]
     returns = [row[table["columns"].index("return")] for row in table["rows"]]
     assert returns == sorted(returns)
     assert viewed.episode(1)["findings"][0]["name"] == "nan"
-    counts = viewed.histogram("return", bins=7)
-    assert len(counts["edges"]) == 8
+    counts = viewed.table().histograms(["return"], EVERY, bins=7)["return"]
+    assert 1 < len(counts["counts"]) <= 8
     assert sum(counts["counts"]) == 5
-    assert viewed.histogram("return", where="total_steps > 1000") == {"edges": [], "counts": []}
+    assert counts["ends"] == [min(returns), max(returns)]
+    assert viewed.table().histograms(["return"], Asked("total_steps > 1000"))["return"]["counts"] == []
+    assert [row[0] for row in episodes(viewed, finding="nan")["rows"]] == [1]
+    with pytest.raises(ArgumentError, match="no finding 'nam'"):
+        episodes(viewed, finding="nam")
 
 
 @pytest.mark.parametrize("fps", [float("inf"), float("nan"), 10**400, -1, True, "30"])
@@ -92,7 +107,7 @@ def test_the_table_has_columns_of_the_tags_of_most_episodes(tmp_path: Path) -> N
         curation[1] = EpisodeMarks(tags={"slow", *(f"b{i}" for i in range(99))})
         curation[2] = EpisodeMarks(tags={"slow"})
     viewed = ViewedDataset("tagged", "./tagged", "columns", data, curation=file)
-    columns = [name for name in viewed.episodes()["columns"] if name.startswith("tags/")]
+    columns = [name for name in viewed.table().names() if name.startswith("tags/")]
     assert len(columns) == module.MOST_WORDS
     assert "tags/slow" in columns
     assert viewed.info()["curation"]["message"] == "the table has the 100 tags of most episodes, of 200 tags"
@@ -117,7 +132,7 @@ def test_figures_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose([entry["mean"] for entry in found["columns"][:3]], state.mean(0))
     np.testing.assert_allclose([entry["std"] for entry in found["columns"][:3]], state.std(0))
     assert (rewards["min"], rewards["max"], sum(rewards["counts"]), len(rewards["edges"])) == (0, 59, 59, 33)
-    monkeypatch.setattr("penstock_studio.viewer.column_figures.STEPS", 25)
+    monkeypatch.setattr("penstock.data.dataset_facts.STEPS", 25)
     sample = ViewedDataset("a", "a", "memory", data).figures()
     assert sample["episodes"] == 2  # episodes 0 and 3
     assert sample["columns"][3]["max"] == 39
@@ -130,7 +145,7 @@ def test_values_that_are_too_close_for_a_histogram() -> None:
     assert [entry["words"] for entry in viewed.figures()["columns"]] == ["nearly constant", "constant"]
     viewed.check()
     viewed.wait_for_check()
-    shown = viewed.histogram("return", bins=40)
+    shown = viewed.table().histograms(["return"], EVERY, bins=40)["return"]
     assert sum(shown["counts"]) == 3
     assert (shown["edges"][0], shown["edges"][-1]) == (0.3, 0.1 + 0.2)
 
@@ -158,7 +173,7 @@ def test_a_check_tells_its_progress_and_stops(monkeypatch: pytest.MonkeyPatch) -
     stopping.join()
     stopped = viewed.check()
     assert (stopped["state"], stopped["message"]) == ("failed", "the check was stopped")
-    assert viewed.episodes(sort="total_steps")["total"] == n
+    assert episodes(viewed, sort="total_steps")["total"] == n
     monkeypatch.setattr(module.Examination, "check", examined)
     whole = ViewedDataset("b", "b", "memory", data)
     whole.check()
@@ -170,10 +185,10 @@ def test_a_check_tells_its_progress_and_stops(monkeypatch: pytest.MonkeyPatch) -
 def test_missing_values_come_last() -> None:
     data = penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[1, 1, 1])
     viewed = ViewedDataset("a", "a", "memory", data)
-    viewed._table["score"] = np.array([np.nan, 1.0, 2.0])
-    assert [row[0] for row in viewed.episodes(sort="score")["rows"]] == [1, 2, 0]
-    assert [row[0] for row in viewed.episodes(sort="score", descending=True)["rows"]] == [2, 1, 0]
-    assert viewed.episodes(sort="score")["rows"][2][-1] is None
+    viewed._table = viewed._table.with_measures({"score": np.array([np.nan, 1.0, 2.0])}, {})
+    assert [row[0] for row in episodes(viewed, sort="score")["rows"]] == [1, 2, 0]
+    assert [row[0] for row in episodes(viewed, sort="score", descending=True)["rows"]] == [2, 1, 0]
+    assert episodes(viewed, sort="score", columns=["score"])["rows"][2] == [0, None]
 
 
 def test_an_episode_says_its_rate(viewed: ViewedDataset) -> None:
@@ -189,7 +204,7 @@ def test_a_million_episodes_are_listed() -> None:
     n = 1_000_000
     data = penstock.from_arrays({"rewards": np.arange(n, dtype="f4")}, lengths=np.ones(n, int).tolist())
     viewed = ViewedDataset("big", "big", "memory", data)
-    found = viewed.episodes(where="total_steps == 1", sort="total_steps", descending=True, offset=500_000, limit=2)
+    found = episodes(viewed, where="total_steps == 1", sort="total_steps", descending=True, offset=500_000, limit=2)
     assert (found["total"], [row[0] for row in found["rows"]]) == (n, [499_999, 499_998])
 
 
@@ -197,17 +212,17 @@ def test_an_order_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[1, 2, 3])
     viewed = ViewedDataset("a", "a", "memory", data, curation=tmp_path / "a.curation.json")
     sorts: list[int] = []
-    ranked = module._ranked
-    monkeypatch.setattr(module, "_ranked", lambda values: (sorts.append(len(values)), ranked(values))[1])
+    ranked = episode_table._ranked
+    monkeypatch.setattr(episode_table, "_ranked", lambda values: (sorts.append(len(values)), ranked(values))[1])
     for descending in (False, True, False):
-        rows = viewed.episodes(sort="total_steps", descending=descending)["rows"]
+        rows = episodes(viewed, sort="total_steps", descending=descending)["rows"]
         assert [row[0] for row in rows] == ([2, 1, 0] if descending else [0, 1, 2])
     assert sorts == [3]
     viewed.mark(0, {"rating": 2})
-    assert viewed.episodes(sort="rating")["rows"][0][0] == 0
+    assert episodes(viewed, sort="rating")["rows"][0][0] == 0
     viewed.mark(1, {"rating": 1})
-    assert viewed.episodes(sort="rating")["rows"][0][0] == 1
-    viewed.episodes(sort="total_steps")
+    assert episodes(viewed, sort="rating")["rows"][0][0] == 1
+    episodes(viewed, sort="total_steps")
     assert sorts == [3, 3, 3]
 
 
@@ -221,21 +236,21 @@ def test_marks_are_saved_and_listed(tmp_path: Path) -> None:
     assert viewed.mark(1, marks) == marks
     assert viewed.mark(2, {"excluded": True}) == {"excluded": True}
     assert viewed.episode(1)["marks"] == marks
-    assert [row[0] for row in viewed.episodes(where="'good' in tags and rating >= 4")["rows"]] == [1]
-    assert [row[0] for row in viewed.episodes(where="not excluded", sort="rating")["rows"]] == [1, 0]
-    assert sum(viewed.histogram("tags/good")["counts"]) == 3
+    assert [row[0] for row in episodes(viewed, where="'good' in tags and rating >= 4")["rows"]] == [1]
+    assert [row[0] for row in episodes(viewed, where="not excluded", sort="rating")["rows"]] == [1, 0]
+    assert sum(viewed.table().histograms(["tags/good"], EVERY)["tags/good"]["counts"]) == 3
     assert Curation.read(file)[1].note == "kept"
     for e, wrong in ((3, {}), (0, {"rating": 6}), (0, {"spans": [[0, 1, "slip"]]}), (0, [])):
         with pytest.raises(ArgumentError):
             viewed.mark(e, wrong)
     again = ViewedDataset("a", "a", "memory", data, curation=file)
-    assert again.episodes(where="excluded")["total"] == 1
+    assert episodes(again, where="excluded")["total"] == 1
     with Curation.edit(file, data.source) as curation:  # by another person
         curation[0] = penstock.curation.EpisodeMarks(rating=1)
     assert again.episode(0)["marks"] == {"rating": 1}  # seen at once
-    assert again.episodes(where="rating <= 1")["total"] == 1
+    assert episodes(again, where="rating <= 1")["total"] == 1
     again.mark(1, {})
-    assert [row[0] for row in again.episodes(where="rating <= 1 or excluded")["rows"]] == [0, 2]
+    assert [row[0] for row in episodes(again, where="rating <= 1 or excluded")["rows"]] == [0, 2]
     with pytest.raises(StateError, match="made for"):
         ViewedDataset(
             "b", "b", "memory", penstock.from_arrays({"rewards": np.zeros(3)}, lengths=[1, 1, 1]), curation=file
@@ -283,4 +298,56 @@ def test_marks_without_a_file(viewed: ViewedDataset) -> None:
     with pytest.raises(ArgumentError, match="file for marks"):
         viewed.mark(0, {"rating": 1})
     with pytest.raises(PlanError, match="curation="):
-        viewed.episodes(where="'good' in tags")
+        episodes(viewed, where="'good' in tags")
+
+
+def test_conditions_and_names_are_those_of_python(tmp_path: Path) -> None:
+    """Each condition chooses what `filter` chooses, also by stored columns, text and returns."""
+    columns = {
+        "rewards": np.arange(10.0),
+        "success": np.array([True, False, True]),
+        "task": penstock.columns.Ragged.from_strings(["pick", "place", "pick"]),
+    }
+    data = penstock.from_arrays(columns, [2, 3, 5], align={"success": "episode", "task": "episode"})
+    viewed = ViewedDataset("a", "./a", "memory", data)
+    for condition in ("return > 5", "success and total_steps > 2", "task == 'pick' and return < 5", "id % 2 == 1"):
+        chosen = data.filter(condition).table()["id"].tolist()
+        assert [row[0] for row in episodes(viewed, where=condition)["rows"]] == chosen
+        assert viewed.selection(Asked(condition))["python"].endswith(f"chosen = data.filter({condition!r})\n")
+    viewed.check()
+    viewed.wait_for_check()
+    assert [row[0] for row in episodes(viewed, where="return > 5")["rows"]] == data.filter("return > 5").table()[
+        "id"
+    ].tolist()
+    rows = episodes(viewed, columns=["task", "success"], sort="task", descending=True)["rows"]
+    assert rows == [[1, "place", False], [2, "pick", True], [0, "pick", True]]
+    assert viewed.table().histograms(["task"], EVERY) == {"task": {"texts": [["pick", 2], ["place", 1]]}}
+    about = {each["name"]: each for each in viewed.table().described()}
+    assert (about["return"]["python"], about["novelty"]["python"], about["task"]["text"]) == (True, False, True)
+    chosen = viewed.selection(Asked("novelty >= 0", sort="return"))
+    scope: dict[str, Any] = {"data": data, "np": np}
+    exec(chosen["python"].partition("data = ")[2].partition("\n")[2], scope)  # noqa: S102  all but the line that opens
+    assert scope["chosen"].table()["id"].tolist() == chosen["episodes"] == [0, 1, 2]
+    assert chosen["command"] == ""
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_episodes_at_random_are_the_same_for_a_seed(viewed: ViewedDataset, seed: int) -> None:
+    first, again = (episodes(viewed, seed=seed, where="total_steps > 60")["rows"] for _ in range(2))
+    assert first == again
+    assert sorted(row[0] for row in first) == [1, 2, 4]
+
+
+def test_an_overview_has_what_is_left_out_and_what_episodes_are_about() -> None:
+    golden = Path(__file__).parents[4] / "tests" / "golden"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DamageWarning)
+        driving = penstock.open(golden / "driving" / "waymo")
+    found = ViewedDataset("waymo", "waymo", "waymo", driving).overview()
+    assert [entry["reason"] for entry in found["left_out"]] == [e.reason for e in driving.source.account.left_out]
+    assert found["left_out_entries"] == 2
+    robot = penstock.open(golden / "lerobot" / "v3_video")
+    found = ViewedDataset("robot", str(golden), "lerobot", robot).overview()
+    assert found["texts"] == {"task": [("pick the cube", 2), ("place it in the box", 2)]}
+    assert found["frames"][1] == {"episode": 1, "camera": "observations/images/top", "rows": [0, 39]}
+    assert found["bytes"] > 100_000

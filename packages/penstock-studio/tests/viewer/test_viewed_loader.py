@@ -58,6 +58,20 @@ def test_the_plan_names_the_rows_of_each_cell(viewed: ViewedLoader, loader: Load
         viewed.plan(position=-1)
 
 
+def test_coverage_and_uses_are_those_of_the_loader(viewed: ViewedLoader, loader: Loader) -> None:
+    next(iter(loader))
+    covered, found = loader.coverage(), viewed.coverage()
+    assert [line[1] for line in found["lines"]] == [covered.covered, *covered.counts.sum(axis=0)[1:].tolist()]
+    assert (found["sentence"], found["unit"]) == (covered.sentence, "step")
+    ET.fromstring(found["drawing"])
+    uses = viewed.uses(2)
+    assert [line[6] for line in uses["lines"]] == [str(ticket) for ticket in loader.uses(2).tickets]
+    assert {line[5] for line in uses["lines"]} == {True, False}
+    assert loader.state_dict()["position"] == 5
+    with pytest.raises(PlanError):
+        viewed.uses(99)
+
+
 def test_a_ticket_lists_episodes_with_most_rows_first(viewed: ViewedLoader, loader: Loader) -> None:
     batch = next(iter(loader))
     found = viewed.ticket(str(batch.ticket))

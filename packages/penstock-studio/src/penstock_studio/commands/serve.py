@@ -45,6 +45,17 @@ def serve(
         str | None,
         typer.Option("--live", metavar="PORT_OR_ADDRESS", help="Show the stages of a running loader, as penstock top."),
     ] = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Pages for others: nothing can be marked, measured or changed.")
+    ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="HOST", help="With --read-only: name of the server, as a proxy has it."),
+    ] = None,
+    password: Annotated[
+        Path | None,
+        typer.Option("--password", metavar="FILE", help="With --read-only: file with a password for others."),
+    ] = None,
     source: From = None,
     opening: Opening = None,
     storage: Storage = None,
@@ -54,7 +65,8 @@ def serve(
 
     With --loader, a page shows what the loader will serve, and another one the rows of a batch in their episodes. With
     --live, a page shows the stages of a running loader over time, and what limits it. The pages are for this machine
-    only (127.0.0.1), and the address has a secret token. End the server with Ctrl-C.
+    only (127.0.0.1), and the address has a secret token. For others, --read-only with --password and --name goes behind
+    a proxy or a tunnel. End the server with Ctrl-C.
 
     Example: penstock serve ./cartpole ./kitchen
     """
@@ -71,6 +83,9 @@ def serve(
         place=loader or "",
         ticket=ticket,
         live=live,
+        read_only=read_only,
+        name=name,
+        password=None if password is None else password.read_text("utf-8").strip(),
         predictions=predictions,
         **pairs(opening, "--open"),
     ) as server:

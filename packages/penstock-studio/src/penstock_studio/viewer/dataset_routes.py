@@ -10,14 +10,15 @@ from penstock.core.narrowing import is_dict
 from penstock.errors import ArgumentError
 from penstock_studio.viewer.answers import answer, not_served
 from penstock_studio.viewer.episode_routes import episode_routes
+from penstock_studio.viewer.episode_table import Asked
 from penstock_studio.viewer.guard import sent_json
 from penstock_studio.viewer.viewed import ViewedDataset
 
 
-def dataset_routes(datasets: Sequence[ViewedDataset]) -> list[Any]:
+def dataset_routes(datasets: Sequence[ViewedDataset], *, read_only: bool) -> list[Any]:
     """Return the routes of datasets.
 
-    One of them writes: it sets the marks of an episode in the file of the curation.
+    Unless `read_only`, one of them writes: it sets the marks of an episode in the file of the curation.
     """
     from starlette import routing
 
@@ -32,23 +33,28 @@ def dataset_routes(datasets: Sequence[ViewedDataset]) -> list[Any]:
 
         return answer(named)
 
-    set_marks = of_dataset(_mark)
+    def posted(place: str, work: Callable[[ViewedDataset, Any], Any]) -> Any:
+        named = of_dataset(work)
 
-    async def mark(request: Any) -> Any:
-        from starlette import concurrency
+        async def endpoint(request: Any) -> Any:
+            from starlette import concurrency
 
-        request.state.body, refused = await sent_json(request)
-        return refused or await concurrency.run_in_threadpool(set_marks, request)
+            request.state.body, refused = await sent_json(request)
+            return refused or await concurrency.run_in_threadpool(named, request)
+
+        return routing.Route(f"/api/{{name}}/{place}", endpoint, methods=["POST"])
 
     return [
         routing.Route("/api/datasets", answer(lambda _: [dataset.summary() for dataset in datasets])),
         routing.Route("/api/{name}/info", of_dataset(lambda data, _: data.info())),
         routing.Route("/api/{name}/check", of_dataset(lambda data, _: data.check())),
         routing.Route("/api/{name}/figures", of_dataset(lambda data, _: data.figures())),
+        routing.Route("/api/{name}/overview", of_dataset(lambda data, _: data.overview())),
         routing.Route("/api/{name}/episodes", of_dataset(_episodes)),
-        routing.Route("/api/{name}/histogram", of_dataset(_histogram)),
+        routing.Route("/api/{name}/histograms", of_dataset(_histograms)),
+        routing.Route("/api/{name}/selection", of_dataset(lambda data, asked: data.selection(_asked(asked)))),
         routing.Route("/api/{name}/episode/{e:int}", of_dataset(lambda data, asked: data.episode(_number(asked)))),
-        routing.Route("/api/{name}/marks/{e:int}", mark, methods=["POST"]),
+        *([] if read_only else [posted("marks/{e:int}", _mark), posted("agreement", _agreement)]),
         *episode_routes(of_dataset, by_name),
     ]
 
@@ -57,27 +63,44 @@ def _number(request: Any) -> int:
     return request.path_params["e"]
 
 
-def _mark(data: ViewedDataset, request: Any) -> Any:
+def _body(request: Any) -> object:
     try:
-        stated: object = json.loads(request.state.body)
+        return json.loads(request.state.body)
     except RecursionError as error:
         raise ValueError("expected JSON of modest depth") from error
+
+
+def _agreement(data: ViewedDataset, request: Any) -> Any:
+    return data.agreement(_body(request))
+
+
+def _mark(data: ViewedDataset, request: Any) -> Any:
+    stated = _body(request)
     if not is_dict(stated) or set(stated) != {"before", "after"}:
         raise ArgumentError("expected an object with the marks before and after the change")
-    return data.mark(_number(request), stated["after"], stated["before"])
+    file = request.query_params.get("file")  # that the page had: the server may be another one since
+    return data.mark(_number(request), stated["after"], stated["before"], file=file)
 
 
-def _episodes(data: ViewedDataset, request: Any) -> Any:
+def _asked(request: Any) -> Asked:
     query = request.query_params
-    return data.episodes(
-        where=query.get("where", ""),
-        sort=query.get("sort", ""),
-        descending=query.get("descending") == "1",
-        offset=int(query.get("offset", 0)),
-        limit=int(query.get("limit", 100)),
+    seed = query.get("seed")
+    return Asked(
+        query.get("where", ""),
+        query.get("sort", ""),
+        query.get("descending") == "1",
+        query.get("finding", ""),
+        None if seed is None else int(seed),
     )
 
 
-def _histogram(data: ViewedDataset, request: Any) -> Any:
+def _episodes(data: ViewedDataset, request: Any) -> Any:
+    query, table = request.query_params, data.table()
+    offset, limit = int(query.get("offset", 0)), int(query.get("limit", 100))
+    part = table.page(_asked(request), columns=query.getlist("column"), offset=offset, limit=limit)
+    return {**part, "known": table.described()}
+
+
+def _histograms(data: ViewedDataset, request: Any) -> Any:
     query = request.query_params
-    return data.histogram(query.get("column", ""), where=query.get("where", ""), bins=int(query.get("bins", 40)))
+    return data.table().histograms(query.getlist("column"), _asked(request), int(query.get("bins", 24)))

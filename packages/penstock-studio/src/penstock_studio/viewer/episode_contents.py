@@ -24,10 +24,10 @@ from penstock.core.cache import Cache
 from penstock.core.frames import pictures
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
-from penstock.core.spec import Field
+from penstock.core.spec import Field, is_camera
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.loaded_episodes import flattened
-from penstock.doctor.block import any_value, is_camera, is_clock
+from penstock.doctor.block import any_value, is_clock
 from penstock.doctor.rows import spaces_of
 from penstock.errors import ArgumentError, suggestion
 from penstock.flow import map_on_threads

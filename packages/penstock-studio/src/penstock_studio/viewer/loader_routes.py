@@ -9,8 +9,8 @@ from penstock_studio.viewer.guard import sent_json
 from penstock_studio.viewer.viewed_loader import ViewedLoader
 
 
-def loader_routes(loader: ViewedLoader) -> list[Any]:
-    """Return the routes of a loader. One of them works for seconds: it measures the loader, if a page asks."""
+def loader_routes(loader: ViewedLoader, *, read_only: bool) -> list[Any]:
+    """Return the routes of a loader. Unless `read_only`, one works for seconds: it measures the loader."""
     from starlette import routing
 
     def plan(request: Any) -> Any:
@@ -22,6 +22,13 @@ def loader_routes(loader: ViewedLoader) -> list[Any]:
             width=float(query.get("width", 760)),
         )
 
+    def uses(request: Any) -> Any:
+        source = request.query_params.get("source")
+        return loader.uses(int(request.query_params.get("episode", "")), None if source is None else int(source))
+
+    def coverage(request: Any) -> Any:
+        return loader.coverage(float(request.query_params.get("width", 760)))
+
     measure = answer(lambda _: loader.measure())
 
     async def measured(request: Any) -> Any:
@@ -32,9 +39,11 @@ def loader_routes(loader: ViewedLoader) -> list[Any]:
 
     return [
         routing.Route("/loader/plan", answer(plan)),
+        routing.Route("/loader/uses", answer(uses)),
+        routing.Route("/loader/coverage", answer(coverage)),
         routing.Route(
             "/loader/ticket/{ticket}",
             answer(lambda asked: loader.ticket(asked.path_params["ticket"], asked.query_params.get("column"))),
         ),
-        routing.Route("/loader/measure", measured, methods=["POST"]),
+        *([] if read_only else [routing.Route("/loader/measure", measured, methods=["POST"])]),
     ]

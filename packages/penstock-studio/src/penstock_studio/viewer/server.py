@@ -25,12 +25,14 @@ from penstock.loading.ticket import Ticket
 from penstock.locations.location import has_url
 from penstock_live.endpoint import look
 from penstock_studio.viewer.app import create_app
+from penstock_studio.viewer.guard import Access
 from penstock_studio.viewer.live_watch import LiveWatch
 from penstock_studio.viewer.viewed import ViewedDataset
 from penstock_studio.viewer.viewed_loader import SourcePage, ViewedLoader
 from penstock_studio.views import check_options
 
 HOST = "127.0.0.1"
+SHORTEST = 12  # characters of a password
 TURN = 0.0005  # seconds; with Python's 0.005, a request waits ten times as long for the threads of a check
 
 
@@ -78,6 +80,9 @@ class ViewerServer:
         place: str = "loader",
         ticket: Ticket | None = None,
         live: str | None = None,
+        read_only: bool = False,
+        name: str | None = None,
+        password: str | None = None,
         predictions: str | None = None,
         **options: Any,
     ) -> None:
@@ -85,10 +90,15 @@ class ViewerServer:
             raise ArgumentError("expected at least one dataset, a loader or a running loader, got none")
         if curation is not None and len(locations) > 1:
             raise ArgumentError(f"expected one dataset with a file for its marks, got {len(locations)}")
+        if (name is not None or password is not None) and not read_only:
+            raise ArgumentError("expected read_only with a name or a password for others, got a server that writes")
+        if password is not None and len(password) < SHORTEST:
+            raise ArgumentError(f"expected a password of at least {SHORTEST} characters, got {len(password)}")
         if predictions is not None and len(locations) != 1:
             raise ArgumentError(f"expected one dataset with its predictions, got {len(locations)}")
         import uvicorn
 
+        self._read_only = read_only
         self._opened = ExitStack()
         try:
             self.datasets = self._open(locations, format, curation, storage_options, view or {}, options)
@@ -104,7 +114,8 @@ class ViewerServer:
             self.address = f"http://{HOST}:{self._listener.getsockname()[1]}/?token={token}"
             self.start = self.address + _first_page(locations, ticket, planned=viewed is not None)
             watch = None if live is None else LiveWatch(partial(look, live), f"loader at {live}")
-            app = create_app(self.datasets, token, loader=viewed, live=watch)
+            access = Access(token, password, name, read_only)
+            app = create_app(self.datasets, access, loader=viewed, live=watch)
             self._server: Any = uvicorn.Server(
                 uvicorn.Config(app, log_config=None, log_level="warning", access_log=False)
             )
@@ -132,7 +143,13 @@ class ViewerServer:
             name = _another_name(located.name, datasets)
             file, message = (curation, "") if curation is not None else _curation_of(located, data.source)
             datasets[name] = ViewedDataset(
-                name, str(located), located.format, data, curation=file, no_curation=message, view=view
+                name,
+                str(located),
+                located.format,
+                data,
+                curation=file,
+                no_curation=message or self._may_not_write,
+                view=view,
             )
         return list(datasets.values())
 
@@ -154,10 +171,16 @@ class ViewerServer:
                 file, message = _marks_next_to(local, source)
                 kind = type(source).__name__.removesuffix("Source").lower()
                 data = EpisodeDataset(source)
-                known = ViewedDataset(name, place, kind, data, curation=file, no_curation=message)
+                known = ViewedDataset(
+                    name, place, kind, data, curation=file, no_curation=message or self._may_not_write
+                )
                 self.datasets.append(known)
             pages.append(SourcePage(known.name, source.offsets, next(iter(known.contents.cameras), "")))
         return pages
+
+    @property
+    def _may_not_write(self) -> str:
+        return "this server is read-only" if self._read_only else ""
 
     def run(self) -> None:
         """Answer requests until `stop`, or until the process is interrupted.

@@ -8,6 +8,7 @@ another thread, and its measures join the table when it is done. Methods may be 
 from __future__ import annotations
 
 import logging
+import shlex
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,25 +16,27 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, Int32Array, IntArray
-from penstock.core.columns import Columns
-from penstock.core.ragged import Ragged
-from penstock.core.selection import Selection
+from penstock.cli.info import bytes_at
+from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_mapping
+from penstock.core.spec import is_camera
 from penstock.data.curated import curation_columns, excluded_rows, excluded_steps
 from penstock.data.curation import Curation
 from penstock.data.dataset import EpisodeDataset
+from penstock.data.dataset_facts import column_figures, first_texts, spread_episodes, text_counts
 from penstock.data.episode_marks import EpisodeMarks
-from penstock.data.statistics import equal_bins
-from penstock.doctor.block import is_camera
 from penstock.doctor.examine import CheckedBlock, Examination, Report
-from penstock.errors import ArgumentError, PenstockError, PlanError, suggestion
+from penstock.errors import ArgumentError, PenstockError
 from penstock.flow import OrderedMap, PrefetchLimits, cores
-from penstock.plan.where import evaluate
-from penstock_studio.viewer.column_figures import column_figures
+from penstock.formats.base.findings import finding_kind
+from penstock_studio.viewer.agreement import agreement
 from penstock_studio.viewer.episode_contents import EpisodeContents
+from penstock_studio.viewer.episode_table import Asked, EpisodeTable
 from penstock_studio.viewer.predictions import Predictions
 
-MOST_ROWS = 1000  # of one answer
+LONGEST = 1000  # characters of an entry of the metadata
+FRAMES = 6  # episodes whose first and last pictures are shown
+MOST_LEFT_OUT = 100  # entries of the account that are listed
 MOST_WORDS = 100  # columns of tags, and of spans, that the table of episodes has
 _LOG = logging.getLogger(__name__)
 
@@ -60,15 +63,12 @@ class ViewedDataset:
         self._lock = threading.Lock()
         self._figuring = threading.Lock()
         self._figures: dict[str, Any] = {}
-        self._table: dict[str, AnyArray] = {
-            name: np.asarray(values) for name, values in data.table().flat.items() if name != "id"
-        }
-        self._orders: dict[str, tuple[Int32Array, int]] = {}  # by column, see `_ranked`
+        unmarked = EpisodeTable(data)
         self._file = curation
         self._no_curation = no_curation
         self._curation = Curation.of(data.source)
         self._version: tuple[int, ...] = ()  # of the file of the curation
-        self._mark_columns = self._columns_of_marks()
+        self._table = unmarked.with_marks(self._columns_of_marks())
         self._read_marks()
         self._report: Report | None = None
         self._failure = ""
@@ -97,6 +97,8 @@ class ViewedDataset:
 
     def info(self) -> dict[str, Any]:
         """Summary, columns, cameras and metadata."""
+        stated = self._data.metadata.get("units")
+        units: Mapping[str, Any] = stated if is_mapping(stated) else {}
         return {
             **self.summary(),
             "columns": [
@@ -105,6 +107,7 @@ class ViewedDataset:
                     "dtype": "text" if field.kind == "text" else str(field.dtype),
                     "shape": list(field.shape),
                     "align": field.align,
+                    "unit": units.get(path, ""),
                     "kind": "camera" if is_camera(field) else field.kind,
                 }
                 for path, field in self._data.spec.items()
@@ -118,16 +121,64 @@ class ViewedDataset:
             "curation": self._curation_place(),
         }
 
+    def overview(self) -> dict[str, Any]:
+        """Size, ends of episodes, entries that the reader left out, texts, and frames to show."""
+        source = self._data.source
+        account, place = source.account, source.location
+        cameras = self.contents.cameras[:1]
+        return {
+            "bytes": bytes_at(place) if isinstance(place, Path) and place.exists() else None,
+            "ends": account.ends,
+            "left_out": [{**entry.to_json(), "level": entry.level} for entry in account.left_out[:MOST_LEFT_OUT]],
+            "left_out_entries": len(account.left_out),
+            "texts": text_counts(self._data),
+            "frames": [self._frames(e, camera) for camera in cameras for e in spread_episodes(len(self._data), FRAMES)],
+        }
+
+    def _frames(self, e: int, camera: str) -> dict[str, Any]:
+        """The first and the last row of a camera in an episode; none without rows."""
+        begin, end = self._data.source.episode_rows(self._data.spec[camera].align, self.contents.number(e))
+        return {"episode": e, "camera": camera, "rows": sorted({0, end - begin - 1}) if end > begin else []}
+
+    def selection(self, asked: Asked) -> dict[str, Any]:
+        """Return the episodes that a page shows, and how Python and the command line choose the same ones."""
+        table = self.table()
+        numbers = sorted(table.numbers(asked).tolist())
+        curation = "" if self._file is None or not self._file.exists() else str(self._file)
+        opened = f"penstock.open({self._location!r}{f', curation={curation!r}' if curation else ''})"
+        is_known = table.in_python(asked)
+        if is_known:
+            lines = ["import penstock", "", f"data = {opened}"]
+            chosen = f"data.filter({asked.where!r})" if asked.where else "data"
+        else:
+            lines = ["import numpy as np", "import penstock", "", f"data = {opened}"]
+            chosen = f"data.filter(lambda table: np.isin(table['id'], {numbers}))"
+        words = ["penstock", "convert", self._location, "OUT", *(["--where", asked.where] if asked.where else [])]
+        words += ["--curation", curation] if curation else []
+        return {
+            "python": "\n".join([*lines, f"chosen = {chosen}", ""]),
+            "command": shlex.join(words) if is_known else "",
+            "export": f"penstock export {shlex.quote(self._location)} -o {self.name}.html",
+            "serve": f"penstock serve {shlex.quote(self._location)} --read-only --no-browser",
+            "episodes": numbers,
+            "excluded": sorted(e for e, marks in self._curation.marks() if marks.excluded),
+        }
+
     def figures(self) -> dict[str, Any]:
         """Means, extremes and histograms of the columns, computed once: see `column_figures`."""
         with self._figuring:
             self._figures = self._figures or column_figures(self._data)
             return self._figures
 
-    def mark(self, e: int, after: object, before: object = None) -> dict[str, Any]:
-        """Change the marks of an episode in the file of the curation, the only file that the viewer writes."""
+    def mark(self, e: int, after: object, before: object = None, *, file: str | None = None) -> dict[str, Any]:
+        """Change the marks of an episode in the file of the curation, the only file that the viewer writes.
+
+        A change for another `file`, which an earlier server had, is refused.
+        """
         number = self.contents.number(e)
-        if self._file is None:
+        if file is not None and file != str(self._file):
+            raise ArgumentError(f"expected a change of {self._file}, got one of {file}; open the page again")
+        if self._file is None or self._no_curation:
             raise ArgumentError(f"expected a file for marks: {self._no_curation}")
         marks = EpisodeMarks.from_json(after)
         seen = None if before is None else EpisodeMarks.from_json(before)
@@ -144,6 +195,14 @@ class ViewedDataset:
                 raise ArgumentError(f"expected a file that can be written, got {error}") from error
             self._read_marks()
         return marks.to_json()
+
+    def agreement(self, stated: object) -> dict[str, Any]:
+        """Compare the marks with the file of another person, as plain data."""
+        other = Curation.from_json(stated)
+        other.require(self._data.source)
+        with self._lock:
+            self._read_marks()
+            return agreement(self._curation, other)
 
     def _read_marks(self) -> None:
         """Read the file of the curation again if somebody changed it. Each change makes another file (`files.atomic`).
@@ -166,11 +225,10 @@ class ViewedDataset:
             curation.require(self._data.source)
         self._curation = curation
         self._version = version
-        self._mark_columns = self._columns_of_marks()
-        self._orders = {name: order for name, order in self._orders.items() if name in self._table}
+        self._table = self._table.with_marks(self._columns_of_marks())
 
     def _curation_place(self) -> dict[str, str]:
-        path = "" if self._file is None else str(self._file)
+        path = "" if self._file is None or self._no_curation else str(self._file)
         words = {tag for _, marks in self._curation.marks() for tag in marks.tags}
         if self._no_curation or len(words) <= MOST_WORDS:
             return {"path": path, "message": self._no_curation}
@@ -200,7 +258,17 @@ class ViewedDataset:
                 return {"state": "failed", "message": self._failure, "findings": []}
             if self._report is None:
                 return {"state": "running", "progress": self._progress, "findings": []}
-            return {"state": "done", "findings": [finding.to_json() for finding in self._report.findings]}
+            return {"state": "done", "findings": self._findings(self._report)}
+
+    def _findings(self, report: Report) -> list[dict[str, Any]]:
+        """Findings with their meanings. Findings of the account, which the page also lists, are `left_out`."""
+        left_out = {(entry.reason, entry.where) for entry in self._data.source.account.left_out}
+        listed: list[dict[str, Any]] = []
+        for finding in report.findings:
+            kind = finding_kind(finding.name)
+            about = {"meaning": kind.meaning, "remedy": kind.remedy}
+            listed.append({**finding.to_json(), **about, "left_out": (finding.name, finding.where) in left_out})
+        return listed
 
     def _check(self) -> None:
         examination = Examination(self._data.source)
@@ -218,12 +286,13 @@ class ViewedDataset:
         index = self._data.episodes.index
         measures = {name: np.asarray(values)[index] for name, values in report.measures.flat.items()}
         shown = {name: values for name, values in measures.items() if name != "length" and " of " not in name}
-        listed = np.concatenate([np.zeros(0, np.int64), *(np.unique(each.episodes) for each in report.findings)])
-        shown["findings"] = np.bincount(listed.astype(np.int64), minlength=len(self._data.source))[index]
-        orders = {name: _ranked(values) for name, values in shown.items()}  # before requests need them
+        numbers: dict[str, list[int]] = {}
+        for finding in report.findings:
+            numbers.setdefault(finding.name, []).extend(finding.episodes)
+        of_findings = {name: np.array(episodes, np.int64) for name, episodes in numbers.items()}
+        measured = self._table.with_measures(shown, of_findings)  # ranks them before requests need them
         with self._lock:
-            self._table = {**self._table, **shown}
-            self._orders = orders
+            self._table = measured.with_marks(self._columns_of_marks())
             self._report = report
 
     def _counted(self, checked: Iterable[CheckedBlock], count: int) -> Iterator[CheckedBlock]:
@@ -244,55 +313,11 @@ class ViewedDataset:
         if self._checking is not None:
             self._checking.join(timeout)
 
-    def episodes(
-        self, *, where: str = "", sort: str = "", descending: bool = False, offset: int = 0, limit: int = 100
-    ) -> dict[str, Any]:
-        """Return a part of the table of episodes."""
+    def table(self) -> EpisodeTable:
+        """The table of episodes as it is now: with the marks in the file, and the measures when the check is done."""
         with self._lock:
             self._read_marks()
-            table = self._listed()
-            order = self._order(sort, descending=descending)
-            measured = self._report is not None
-        if where:
-            order = order[_mask(where, table, len(self._data))[order]]
-        rows = order[max(offset, 0) : max(offset, 0) + min(max(limit, 0), MOST_ROWS)]
-        values = [[_plain(value) for value in column[rows].tolist()] for column in table.values()]
-        listed = [[int(row), *each] for row, *each in zip(rows.tolist(), *values, strict=True)]
-        return {"total": len(order), "columns": ["episode", *table], "rows": listed, "measured": measured}
-
-    def _order(self, sort: str, *, descending: bool) -> IntArray | Int32Array:
-        """`[E]` episodes by a column. Missing values are last."""
-        if not sort or sort == "episode":
-            every = np.arange(len(self._data))
-            return every[::-1] if descending and sort else every
-        table = self._listed()
-        if sort not in table:
-            known = list(table)
-            raise ArgumentError(f"no column {sort!r} to sort by{suggestion(sort, known)}; there are {known}")
-        if sort not in self._orders:
-            self._orders[sort] = _ranked(table[sort])
-        ranked, known_rows = self._orders[sort]
-        return np.concatenate([ranked[:known_rows][::-1], ranked[known_rows:]]) if descending else ranked
-
-    def _listed(self) -> dict[str, AnyArray]:
-        """Columns of the table and of marks. A column of metadata with the name of a mark stays."""
-        return self._table | {name: v for name, v in self._mark_columns.items() if name not in self._table}
-
-    def histogram(self, column: str, *, where: str = "", bins: int = 40) -> dict[str, Any]:
-        """Return a histogram of a column of the table: `edges` `[bins + 1]` and `counts` `[bins]`."""
-        with self._lock:
-            self._read_marks()
-            table = self._listed()
-        if column not in table:
-            raise ArgumentError(f"no column {column!r}{suggestion(column, table)}; there are {list(table)}")
-        values = table[column].astype(np.float64)
-        if where:
-            values = values[_mask(where, table, len(self._data))]
-        values = values[np.isfinite(values)]
-        if not len(values):
-            return {"edges": [], "counts": []}
-        counts, edges = equal_bins(values, min(max(bins, 1), 200), float(values.min()), float(values.max()))
-        return {"edges": edges.tolist(), "counts": counts.tolist()}
+            return self._table
 
     def episode(self, e: int) -> dict[str, Any]:
         """Return length, metadata, cameras and curves of an episode."""
@@ -323,49 +348,23 @@ class ViewedDataset:
             "text_columns": self.contents.texts,
             "predicted": {} if self.contents.predictions is None else self.contents.predictions.steps,
             "view": self.contents.view_name,
-            "texts": self._texts(number),
+            "texts": self._texts(e),
             "findings": findings,
             "checked": is_checked,
             "marks": marks,
             "curation": self._curation_place(),
         }
 
-    def _texts(self, number: int) -> dict[str, str]:
+    def _texts(self, e: int) -> dict[str, str]:
         """The first row of each column of text."""
-        texts: dict[str, str] = {}
-        for path, field in self._data.spec.items():
-            begin, end = self._data.source.episode_rows(field.align, number)
-            if field.kind == "text" and end > begin:
-                one = np.ones(1, np.int64)
-                rows = self._data.source.read_ragged(path, Selection(one * 0, one * begin, one, one * 0, (1, 1)))
-                texts[path] = Ragged(rows.values, rows.offsets).strings()[0]
-        return texts
+        paths = [path for path, field in self._data.spec.items() if field.kind == "text"]
+        return {path: text for path in paths for text in first_texts(self._data, path, e)}
 
 
 class _StoppedCheck(Exception):
     """The viewer closes."""
 
 
-def _ranked(values: AnyArray) -> tuple[Int32Array, int]:
-    """`[E]` episodes by their values, missing values last, and how many are not missing. Cost: a sort."""
-    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), np.bool_)
-    ranked = np.argsort(values, kind="stable").astype(np.int32)  # NaN is sorted last
-    return ranked, len(values) - int(np.count_nonzero(missing))
-
-
-def _mask(where: str, table: Mapping[str, AnyArray], episodes: int) -> AnyArray:
-    """`[E]` bool."""
-    mask = np.asarray(evaluate(where, Columns(dict(table))))
-    if mask.dtype != np.bool_:
-        raise PlanError(f"expected a condition, got {where!r}; compare with something")
-    return np.broadcast_to(mask, episodes)
-
-
-def _plain(value: Any) -> Any:
-    """A number for JSON: None in place of NaN and infinity."""
-    return value if not isinstance(value, float) or np.isfinite(value) else None
-
-
 def _text(value: object) -> str:
     text = "" if value is None else str(value)
-    return text if len(text) <= MOST_ROWS else text[: MOST_ROWS - 3] + "..."
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import IntArray
+from penstock.data.coverage import COVERED
 from penstock.data.plan_figures import BatchGrid, batches_drawing, layout_drawing, mixing_drawing, shares_drawing
 from penstock.data.plan_picture import PlanPicture
 from penstock.errors import ArgumentError
@@ -109,6 +110,31 @@ class ViewedLoader:
             return {**named, "page": "", "camera": "", "steps": 0}
         steps = int(page.offsets[episode + 1] - page.offsets[episode])
         return {**named, "page": page.name, "camera": page.camera, "steps": steps}
+
+    def coverage(self, width: float = 760) -> dict[str, Any]:
+        """Return which rows are in a sample of the epoch under way, and why others are not. Cost: plans the epoch."""
+        covered = self._loader.coverage()
+        totals = covered.counts.sum(axis=0).tolist()
+        lines = zip((COVERED, *covered.reasons), totals, strict=True)
+        return {
+            "sentence": covered.sentence,
+            "unit": covered.unit,
+            "lines": [[reason, total, total / max(covered.rows, 1)] for reason, total in lines],
+            "drawing": covered.picture(min(max(width, 200.0), 2000.0)).html,
+        }
+
+    def uses(self, episode: int, source: int | None = None) -> dict[str, Any]:
+        """Return the batches that had an episode, and later ones that will."""
+        uses = self._loader.uses(episode, source)
+        many = min(len(uses), MOST_LINES)
+        names = ("position", "epoch", "batch", "row", "rank", "given")
+        columns = [uses.table[name][:many].tolist() for name in names]
+        tickets = ["" if ticket is None else str(ticket) for ticket in uses.tickets[:many]]
+        return {
+            "sentence": uses.sentence,
+            "lines": [list(line) for line in zip(*columns, tickets, strict=True)],
+            "more": len(uses) - many,
+        }
 
     def measure(self) -> dict[str, Any]:
         """Load some batches and return the speed of each stage, and what would help. One measurement at a time."""

@@ -7,6 +7,9 @@ import { episodePage } from "./episode.js";
 import { planPage } from "./plan.js";
 import { ticketPage } from "./ticket.js";
 import { livePage } from "./live.js";
+import { palette } from "./palette.js";
+import { reviewPage, reviewBar } from "./review.js";
+import { watchUnsent } from "./unsent.js";
 
 const pages = json("pages");
 let leave = () => {};
@@ -46,8 +49,25 @@ async function ofDataset(page, crumbs, name, number, options) {
   if (!name) return titled("datasets", () => datasets(page));
   crumbs.append(element("a", { href: `#/${encodeURIComponent(name)}` }, name));
   if (number === undefined) return titled(name, () => datasetPage(page, name, options));
+  if (number === "review") {
+    crumbs.append(" / review");
+    return titled(`${name} review`, () => reviewPage(page, name, options));
+  }
   crumbs.append(` / episode ${number}`);
-  return titled(`${name} ${number}`, () => episodePage(page, name, Number(number), options));
+  return titled(`${name} ${number}`, async () => {
+    const queue = options.get("queue");
+    if (queue === null) return episodePage(page, name, Number(number), options);
+    const shown = element("div", {});
+    const { bar, leave: end } = await reviewBar(name, Number(number), queue);
+    page.replaceChildren(bar, shown);
+    try {
+      const left = await episodePage(shown, name, Number(number), options);
+      return () => { end(); left(); };
+    } catch (error) {
+      end();
+      throw error;
+    }
+  });
 }
 
 // Links to the pages, if there are others than those of datasets.
@@ -74,5 +94,11 @@ async function datasets(page) {
   return () => {};
 }
 
+pages.then((known) => document.getElementById("palette").addEventListener("click", palette(known)));
+watchUnsent((number) => {
+  const banner = document.getElementById("unsent");
+  banner.hidden = !number;
+  banner.textContent = number ? `${number} ${number === 1 ? "change is" : "changes are"} on the way. They are kept in this browser until the server answers; if it has ended, start it again with --port ${location.port}.` : "";
+});
 addEventListener("hashchange", show);
 show();

@@ -1,6 +1,7 @@
 // Marks of an episode: excluded, rating, tags, spans and excluded spans, by keys or buttons. Each change is saved at once.
 
-import { json, send, element } from "./net.js";
+import { json, element, address } from "./net.js";
+import { saveMarks } from "./unsent.js";
 
 // `row()` is the row that is looked at, `pick(row)` goes to one, `changed()` is called when spans are others. Returns the
 // body, the keys, `refresh`, and `spans()` for curves: `tagged` and `excluded`.
@@ -16,7 +17,7 @@ export function curatePanel(api, number, info, row, pick, changed) {
   let saving = Promise.resolve();
   let latest = null; // the marks that were sent last
   let stored = { ...marks }; // as the server has them
-  let refused = 0, refreshes = 0; // refused: changes that the server did not take
+  let refreshes = 0;
 
   function save(change) {
     if (!info.curation.path) {
@@ -27,19 +28,13 @@ export function curatePanel(api, number, info, row, pick, changed) {
     change();
     show();
     changed();
-    const after = structuredClone(marks), mine = refused;
+    const after = structuredClone(marks);
     latest = after;
-    saving = saving.then(async () => {
-      if (mine !== refused) return; // has the change that was refused in it
-      try {
-        stored = await send(`${api}/marks/${number}`, { before, after });
-        problem.textContent = "";
-        if (latest === after) take(stored);
-      } catch (error) {
-        refused += 1;
-        problem.textContent = error.message;
-        take(stored);
-      }
+    const sent = saveMarks(address(`${api}/marks/${number}`, { file: info.curation.path }), { before, after });
+    saving = Promise.allSettled([saving, sent]).then(([, answer]) => {
+      if (answer.status === "fulfilled") stored = answer.value;
+      problem.textContent = answer.status === "fulfilled" ? "" : answer.reason.message;
+      if (latest === after || answer.status !== "fulfilled") take(stored);
     });
   }
 

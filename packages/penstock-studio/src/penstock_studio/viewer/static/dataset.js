@@ -1,192 +1,149 @@
-// A dataset: what it is, what is wrong with it, and its episodes as a table that can be sorted and filtered.
+// A dataset: what it is and what is wrong with it, then its episodes, columns and metadata.
 
-import { json, element, short, address, remember } from "./net.js";
-import { drawHistogram } from "./curves.js";
+import { json, element, short, counted, bytes, address, picture, remember } from "./net.js";
+import { histogram } from "./histogram.js";
+import { offerInPalette } from "./palette.js";
+import { episodesPanel, within } from "./episodes.js";
+import { findingsPanel, leftOutPanel } from "./findings.js";
+import { shareMenu } from "./share.js";
 
-const PAGE = 50;
 const LONG = 200; // characters of a value of the metadata
-// Orders that put first what is worth a look: a column, whether the largest comes first, and what that means.
-const LOOKS = [["findings", "1", "most findings"], ["novelty", "1", "least like the others"], ["jerk", "1", "jerkiest"], ["stillness", "1", "stillest"],
-  ["total_steps", "", "shortest"], ["total_steps", "1", "longest"], ["return", "", "lowest return"], ["return", "1", "highest return"]];
+const TABS = { episodes: "Episodes", columns: "Columns", metadata: "Spaces and metadata" };
 
 export async function datasetPage(page, name, options) {
-  const api = `api/${encodeURIComponent(name)}`;
+  const api = `api/${encodeURIComponent(name)}`, place = `#/${encodeURIComponent(name)}`;
   const info = await json(`${api}/info`);
-  const state = {
-    where: options.get("where") || "", sort: options.get("sort") || "", descending: options.get("descending") || "",
-    offset: 0, column: "",
-  };
-  const findings = element("div", { class: "scroll" }, element("p", { class: "message", role: "status" }, "checking..."));
-  const table = element("div", { class: "scroll", id: "episodes" });
-  const count = element("span", { class: "dim", id: "count" });
-  const problem = element("span", { class: "error", role: "alert" });
-  const shown = element("span", { class: "dim", id: "shown" });
-  const histogram = element("canvas", { class: "histogram", role: "img", "aria-label": "histogram" });
-  const chosen = element("select", { "aria-label": "column of the histogram", onchange: () => { state.column = chosen.value; distribution(); } });
-  const looks = element("select", { id: "looks", "aria-label": "what comes first", onchange: () => {
-    const [sort, descending] = looks.value ? LOOKS[Number(looks.value)] : ["", ""];
-    Object.assign(state, { sort, descending, offset: 0 });
-    refresh();
-  } });
-  const where = element("input", {
-    class: "where", placeholder: "total_steps > 100 and return >= 0", value: state.where, "aria-label": "condition",
-    spellcheck: "false", onkeydown: (event) => { if (event.key === "Enter") { state.where = where.value; state.offset = 0; refresh(); } },
-  });
-  page.replaceChildren(
-    element("h1", {}, info.name),
-    element("div", { class: "dim location" }, info.location),
-    element("ul", { class: "counts" },
-      element("li", {}, "format ", element("b", {}, info.format)), counted("episodes", info.episodes.toLocaleString()),
-      counted("steps", info.steps.toLocaleString()), counted("columns", info.columns.length)),
-    element("h2", {}, "Findings"), findings,
-    element("h2", {}, "Episodes"),
-    element("div", { class: "bar" }, where, element("button", { onclick: () => { state.where = where.value; state.offset = 0; refresh(); } }, "Filter"), count, problem),
-    element("div", { class: "bar" }, element("label", {}, "first ", looks), element("label", {}, "histogram of ", chosen)), histogram, table,
-    element("div", { class: "bar" },
-      element("button", { id: "previous", onclick: () => turn(-PAGE) }, "Previous"),
-      element("button", { id: "next", onclick: () => turn(PAGE) }, "Next"), shown),
-    element("h2", {}, "Columns"), columnTable(info.columns), figures(api, info.episodes),
-    element("h2", {}, "Spaces and metadata"), facts({ observation_space: info.spaces.observations, action_space: info.spaces.actions, ...info.metadata }));
-
-  let total = 0, measured = false; // measured: the table has the columns of the check
+  const state = { where: "", sort: "", descending: "", finding: "", seed: "", tab: "episodes" };
+  for (const key of Object.keys(state)) state[key] = options.get(key) ?? state[key];
+  state.column = options.getAll("column"); // shown; none: those that the server thinks of
   let left = false;
-  let asked = 0, drawn = 0; // requests for episodes and histograms; an answer that a later request overtook is not shown
-  const turn = (step) => {
-    state.offset = Math.max(0, Math.min(state.offset + step, Math.floor(Math.max(0, total - 1) / PAGE) * PAGE));
-    refresh();
+  const is = () => !left;
+  const findings = findingsPanel(api, name, is, (finding) => { state.finding = finding; open("episodes"); episodes.refresh(); });
+  const episodes = episodesPanel(api, name, info, state, is, keep);
+  const counts = element("ul", { class: "counts" },
+    element("li", {}, "format ", element("b", {}, info.format)), element("li", {}, element("b", {}, counted(info.episodes, "episode"))),
+    element("li", {}, element("b", {}, counted(info.steps, "step"))), element("li", {}, element("b", {}, counted(info.columns.length, "column"))));
+  const panels = element("div", { class: "panels" }, findings.body);
+  const frames = element("div", {});
+  const tabs = element("div", { class: "tabs", role: "tablist", "aria-label": "parts of the dataset" });
+  const shown = element("div", { role: "tabpanel", id: "tab" });
+
+  function review() {
+    const { where, sort, descending, finding } = state;
+    location.hash = address(`${place}/review`, { where, sort, descending, finding });
+  }
+
+  function keep() {
+    const { tab, ...rest } = state;
+    remember(place, { ...rest, tab: tab === "episodes" ? "" : tab });
+  }
+
+  const bodies = {
+    episodes: () => episodes.body,
+    columns: () => columnTable(api, info),
+    metadata: () => facts({ observation_space: info.spaces.observations, action_space: info.spaces.actions, ...info.metadata }),
   };
-
-  async function refresh() {
-    const mine = ++asked;
-    remember(`#/${encodeURIComponent(name)}`, { where: state.where, sort: state.sort, descending: state.descending });
-    try {
-      const found = await json(`${api}/episodes`, { ...state, limit: PAGE, column: "" });
-      if (left || mine !== asked) return;
-      problem.textContent = "";
-      total = found.total;
-      measured = found.measured;
-      count.textContent = `${found.total.toLocaleString()} of ${info.episodes.toLocaleString()} episodes`;
-      shown.textContent = found.total ? `${(state.offset + 1).toLocaleString()} to ${(state.offset + found.rows.length).toLocaleString()}` : "";
-      const offered = LOOKS.map((look, i) => [look, String(i)]).filter(([[column]]) => found.columns.includes(column));
-      looks.replaceChildren(element("option", { value: "" }, "as stored"), ...offered.map(([[, , text], i]) => element("option", { value: i }, text)));
-      looks.value = (offered.find(([[column, down]]) => column === state.sort && down === state.descending) || ["", ""])[1];
-      table.replaceChildren(episodeTable(found));
-      if (chosen.options.length !== found.columns.length - 1) {
-        chosen.replaceChildren(...found.columns.slice(1).map((column) => element("option", {}, column)));
-        state.column = state.column || (found.columns.includes("return") ? "return" : "total_steps");
-        chosen.value = state.column;
-      }
-      await distribution();
-    } catch (error) {
-      if (mine === asked) problem.textContent = error.message;
-    }
+  const made = {};
+  function open(tab) {
+    state.tab = tab;
+    keep();
+    tabs.replaceChildren(...Object.entries(TABS).map(([key, title]) => element("button", {
+      role: "tab", id: `tab-${key}`, "aria-selected": String(key === tab), "aria-controls": "tab", tabindex: key === tab ? "0" : "-1", onclick: () => open(key),
+      onkeydown: (event) => {
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key], keys = Object.keys(TABS);
+        if (!step) return;
+        event.preventDefault();
+        open(keys[(keys.indexOf(key) + step + keys.length) % keys.length]);
+        tabs.querySelector("[tabindex='0']").focus();
+      },
+    }, title)));
+    shown.setAttribute("aria-labelledby", `tab-${tab}`);
+    shown.replaceChildren((made[tab] ||= bodies[tab]()));
   }
 
-  async function distribution() {
-    const mine = ++drawn;
-    if (!state.column) return;
-    const found = await json(`${api}/histogram`, { column: state.column, where: state.where });
-    if (!left && mine === drawn) drawHistogram(histogram, found);
-  }
+  page.replaceChildren(
+    element("div", { class: "head" }, element("div", {}, element("h1", {}, info.name), element("div", { class: "dim location" }, info.location)),
+      element("div", { class: "actions" }, element("button", { id: "review", onclick: review }, "Review"), shareMenu(api, info, () => state))),
+    counts, panels, frames, tabs, shown);
+  open(TABS[state.tab] ? state.tab : "episodes");
 
-  function episodeTable(found) {
-    const camera = info.cameras[0];
-    const heads = found.columns.map((column) =>
-      element("th", { class: "number", "aria-sort": state.sort === column ? (state.descending ? "descending" : "ascending") : undefined },
-        element("button", { onclick: () => {
-          state.descending = state.sort === column && !state.descending ? "1" : "";
-          state.sort = column;
-          state.offset = 0;
-          refresh();
-        } }, column + (state.sort === column ? (state.descending ? " ▾" : " ▴") : ""))));
-    const rows = found.rows.map((row) => {
-      const open = () => { location.hash = `#/${encodeURIComponent(name)}/${row[0]}`; };
-      const thumb = camera && element("td", {}, element("img", { class: "thumb", loading: "lazy", alt: "", src: address(`${api}/picture/${row[0]}/0`, { camera }) }));
-      return element("tr", { class: "row", tabindex: "0", onclick: open, onkeydown: (event) => { if (event.key === "Enter") open(); } },
-        thumb, ...row.map((value) => element("td", { class: "number" }, short(value))));
-    });
-    return element("table", {}, element("thead", {}, element("tr", {}, camera && element("th", {}, ""), ...heads)), element("tbody", {}, ...rows));
-  }
-
-  async function check() {
-    const report = await json(`${api}/check`);
+  async function overview() {
+    const found = await json(`${api}/overview`);
     if (left) return;
-    if (report.state === "running") {
-      findings.firstChild.textContent = `checking... ${Math.floor(100 * report.progress)} %`;
-      setTimeout(check, 300);
-      return;
+    if (found.bytes !== null) counts.append(element("li", {}, element("b", {}, bytes(found.bytes))));
+    if (found.ends) counts.append(element("li", {}, `episode ends: ${found.ends}`));
+    if (found.left_out.length) panels.append(leftOutPanel(found));
+    for (const [path, texts] of Object.entries(found.texts)) {
+      if (texts.length) panels.append(panel(path, "texts at the start of episodes", histogram({ texts }, path)));
     }
-    findings.replaceChildren(findingTable(name, report));
-    if (!measured) refresh();
+    const pictures = found.frames.filter(({ rows }) => rows.length);
+    if (pictures.length) frames.replaceChildren(element("h2", {}, "First and last pictures"), element("div", { class: "frames" }, ...pictures.map(framesOf)));
   }
 
-  await refresh();
-  check();
-  const resized = () => distribution();
-  addEventListener("resize", resized);
-  addEventListener("focus", refresh); // marks of others, and of another window
-  return () => { left = true; removeEventListener("resize", resized); removeEventListener("focus", refresh); };
-}
+  const framesOf = ({ episode, camera, rows }) => element("a", { href: `${place}/${episode}`, "aria-label": `episode ${episode}` },
+    ...rows.map((row) => picture({ alt: `row ${row} of ${camera}`, src: address(`${api}/picture/${episode}/${row}`, { camera }) })), element("span", { class: "dim" }, `episode ${episode}`));
 
-function counted(what, n) {
-  return element("li", {}, element("b", {}, String(n)), ` ${what}`);
-}
-
-function columnTable(columns) {
-  const rows = columns.map((column) => element("tr", {}, ...[column.path, column.kind, column.dtype, JSON.stringify(column.shape), column.align].map((cell) => element("td", {}, cell))));
-  const heads = ["column", "kind", "dtype", "shape of a row", "rows"].map((head) => element("th", {}, head));
-  return element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows)));
-}
-
-// Figures are read when they are asked for: they need values.
-function figures(api, episodes) {
-  const place = element("div", { class: "scroll", id: "figures" });
-  const button = element("button", { id: "show-figures", onclick: async () => {
-    button.disabled = true;
-    place.replaceChildren(element("p", { class: "message", role: "status" }, "reading..."));
-    try {
-      figureTable(place, await json(`${api}/figures`), episodes);
-    } catch (error) {
-      place.replaceChildren(element("p", { class: "message error" }, error.message));
-      button.disabled = false;
+  async function distributions() {
+    const known = episodes.known().map((column) => column.name);
+    for (const [column, title, about] of [["total_steps", "Length", "steps of an episode"], ["return", "Return", "sum of the rewards of an episode"]]) {
+      if (!known.includes(column)) continue;
+      try {
+        const { [column]: found } = await json(`${api}/histograms`, { column });
+        if (left) return;
+        panels.insertBefore(panel(title, about, histogram(found, title, (low, high, whole) => { state.where = within(state.where, column, low, high, whole); open("episodes"); episodes.refresh(); })), panels.children[column === "return" ? 2 : 1] || null);
+      } catch (error) {
+        if (!left) panels.append(panel(title, about, element("p", { class: "error" }, error.message)));
+      }
     }
-  } }, "Means, extremes and histograms");
-  return element("div", {}, element("div", { class: "bar" }, button), place);
+  }
+
+  offerInPalette(name, () => [
+    ...Object.entries(TABS).map(([key, title]) => ({ text: title, about: "part of this page", act: () => open(key) })),
+    { text: "Review", about: "look at episodes one by one", act: review },
+    ...findings.names().map((finding) => ({ text: finding, about: "finding: its episodes", act: () => { state.finding = finding; open("episodes"); episodes.refresh(); } })),
+    ...episodes.known().map(({ name: column, about }) => ({ text: column, about: `sort by: ${about}`, act: () => { open("episodes"); episodes.sort(column); } }))]);
+  await episodes.refresh();
+  overview();
+  distributions();
+  findings.check(episodes.refresh);
+  addEventListener("focus", episodes.refresh); // marks of others, and of another window
+  return () => { left = true; offerInPalette(name, () => []); removeEventListener("focus", episodes.refresh); };
 }
 
-function figureTable(place, found, episodes) {
-  if (!found.columns.length) {
-    place.replaceChildren(element("p", { class: "message" }, "no columns of numbers"));
-    return;
-  }
-  const canvases = found.columns.map((column) => element("canvas", { class: "small-histogram", role: "img", "aria-label": `histogram of ${column.name}` }));
-  const rows = found.columns.map((column, i) => element("tr", {}, element("td", {}, column.name), element("td", {}, canvases[i]),
-    ...["mean", "std", "min", "max"].map((name) => element("td", { class: "number" }, short(column[name])))));
-  const heads = [...["number", "histogram"].map((head) => element("th", {}, head)), ...["mean", "deviation", "least", "greatest"].map((head) => element("th", { class: "number" }, head))];
-  const note = found.episodes < episodes ? [element("p", { class: "dim" }, `of ${found.episodes.toLocaleString()} of ${episodes.toLocaleString()} episodes, spread evenly`)] : [];
-  place.replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows)), ...note);
-  found.columns.forEach((column, i) => drawHistogram(canvases[i], column));
+function panel(title, about, ...children) {
+  return element("section", { class: "panel" }, element("h2", {}, title), element("p", { class: "dim about" }, about), ...children);
+}
+
+// Columns with their figures, which are computed when the tab is opened.
+function columnTable(api, info) {
+  const body = element("tbody", {});
+  const heads = ["column", "dtype", "shape", "unit", "rows", "mean", "deviation", "least", "greatest", "missing", "histogram"];
+  const numeric = new Set(["mean", "deviation", "least", "greatest", "missing"]);
+  const said = element("p", { class: "dim", role: "status" }, "counting...");
+  const table = element("div", { id: "columns" }, said, element("div", { class: "scroll" }, element("table", {},
+    element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { class: numeric.has(head) ? "number" : "" }, head)))), body)));
+  const rows = { step: "a step", boundary: "a step and the end", episode: "an episode" };
+  const line = (column, each) => element("tr", {},
+    element("td", { class: "wide" }, each ? each.name : column.path), element("td", {}, column.dtype), element("td", {}, column.shape.join(" × ") || "one"),
+    element("td", {}, column.unit), element("td", {}, column.kind === "ragged" ? `many ${rows[column.align]}` : rows[column.align]),
+    ...["mean", "std", "min", "max"].map((figure) => element("td", { class: "number" }, each ? short(each[figure]) : "")),
+    element("td", { class: each?.missing ? "number error" : "number" }, each?.missing ? short(each.missing) : ""),
+    element("td", { class: "small" }, each ? histogram(each, each.name) : element("span", { class: "dim" }, column.kind === "camera" ? "pictures" : column.dtype === "text" ? "text" : "")));
+  body.replaceChildren(...info.columns.map((column) => line(column)));
+  json(`${api}/figures`).then((found) => {
+    const of = (path) => found.columns.filter((each) => each.path === path);
+    body.replaceChildren(...info.columns.flatMap((column) => (of(column.path).length ? of(column.path).map((each) => line(column, each)) : [line(column)])));
+    said.textContent = found.episodes < info.episodes ? `figures of ${counted(found.episodes, "episode")}, spread evenly; missing: values that are NaN or infinite` : "figures of all episodes; missing: values that are NaN or infinite";
+  }).catch((error) => { said.textContent = error.message; });
+  return table;
 }
 
 function facts(entries) {
-  const rows = Object.entries(entries).filter(([, value]) => value).map(([key, value]) => element("tr", {}, element("th", {}, key), element("td", { class: "wide" }, folded(value))));
-  return element("div", { class: "scroll" }, element("table", {}, element("tbody", {}, ...rows)));
+  const rows = Object.entries(entries).filter(([, value]) => value).map(([key, value]) => element("tr", {}, element("th", { scope: "row" }, key), element("td", { class: "wide" }, folded(value))));
+  return element("div", { class: "scroll" }, rows.length ? element("table", {}, element("tbody", {}, ...rows)) : element("p", { class: "message" }, "no metadata"));
 }
 
 // Long text opens by a click.
 function folded(text) {
   return text.length <= LONG ? text : element("details", {}, element("summary", {}, `${text.slice(0, LONG - 40)}...`), text);
-}
-
-function findingTable(name, report) {
-  if (report.state === "failed") return element("p", { class: "message error" }, report.message);
-  if (!report.findings.length) return element("p", { class: "message" }, "no findings");
-  const rows = report.findings.map((finding) => element("tr", {},
-    element("td", {}, element("span", { class: `chip ${finding.level}` }, finding.level)),
-    element("td", {}, finding.name),
-    element("td", { class: "wide" }, finding.message),
-    element("td", { class: "wide" }, ...finding.episodes.slice(0, 8).flatMap((episode, i) =>
-      [element("a", { href: `#/${encodeURIComponent(name)}/${episode}?row=${finding.rows[i] || 0}` }, String(episode)), " "]))));
-  const heads = ["", "finding", "what", "episodes"].map((head) => element("th", {}, head));
-  return element("table", {}, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows));
 }

@@ -34,14 +34,16 @@ export async function series(path, query) {
 }
 
 export function address(path, query = {}) {
-  const given = Object.entries(query).filter(([, value]) => value !== "" && value !== undefined && value !== null);
+  const every = Object.entries(query).flatMap(([name, value]) => (Array.isArray(value) ? value.map((each) => [name, each]) : [[name, value]]));
+  const given = every.filter(([, value]) => value !== "" && value !== undefined && value !== null);
   return path + (given.length ? "?" + new URLSearchParams(given) : "");
 }
 
 // Keep the state of a page in its address. If the user has just gone on to another page, its address stays.
 export function remember(path, query) {
-  const shown = decodeURIComponent(location.hash.split("?")[0]);
-  if (shown === decodeURIComponent(path)) history.replaceState(null, "", address(path, query));
+  const [shown, asked] = location.hash.split("?");
+  const queue = new URLSearchParams(asked).get("queue"); // of a review, which the page does not know
+  if (decodeURIComponent(shown) === decodeURIComponent(path)) history.replaceState(null, "", address(path, { queue, ...query }));
 }
 
 // An element with attributes, listeners (onclick and so on) and children. Text is never parsed as HTML.
@@ -55,11 +57,27 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+// A value in a few characters: at most five digits of a number that is not whole.
 export function short(value) {
   if (value === null || value === undefined || value === false) return "";
   if (value === true) return "yes";
-  if (typeof value !== "number" || Number.isInteger(value)) return String(value);
-  return Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(2) : value.toPrecision(5).replace(/\.?0+$/, "");
+  if (typeof value !== "number") return String(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString("en");
+  const large = Math.abs(value) >= 1e6 || (Math.abs(value) < 1e-3 && value !== 0);
+  return large ? value.toExponential(2) : String(Number(value.toPrecision(5)));
+}
+
+// A number and its unit: one episode, two episodes.
+export const counted = (number, unit) => `${number.toLocaleString("en")} ${unit}${number === 1 ? "" : "s"}`;
+
+export function bytes(number) {
+  const power = Math.min(Math.floor(Math.log10(Math.max(number, 1)) / 3), 5);
+  return `${Number((number / 1000 ** power).toPrecision(3))} ${["B", "kB", "MB", "GB", "TB", "PB"][power]}`;
+}
+
+// A picture of a row. Small ones are shown with their pixels.
+export function picture(attributes) {
+  return element("img", { loading: "lazy", alt: "", ...attributes, onload: (event) => event.target.classList.toggle("pixels", event.target.naturalWidth < 64) });
 }
 
 // A drawing of the server, as elements of this page. Nothing in it is run: the page allows scripts of its own files only.

@@ -6,7 +6,7 @@ import { json, send, element, drawing, remember } from "./net.js";
 const KINDS = { batches: "Batches: a line is a batch, a cell is a sample", layout: "Layout: a line is a sample, a bar is a sequence, gray is padding" };
 
 export async function planPage(page, options) {
-  const state = { position: options.get("position"), by: options.get("by") || "", cursor: null };
+  const state = { position: options.get("position"), by: options.get("by") || "", cursor: null, episode: options.get("episode"), source: options.get("source") };
   const body = element("div", {});
   let left = false, width = 0, shown = null, asked = 0;
 
@@ -20,8 +20,12 @@ export async function planPage(page, options) {
     draw();
   }
 
+  const keep = () => remember("#plan", { position: state.position, by: state.by, episode: state.episode, source: state.source });
+  const covered = coverage(() => width);
+  let used; // made when the sources are known
+
   function draw() {
-    remember("#plan", { position: state.position, by: state.by });
+    keep();
     const line = element("p", { class: "dim", id: "sample", "aria-live": "polite" }, "Point at a sample. Keys: ← → ↑ ↓ choose one, Enter opens it, n p next and earlier batches.");
     const grid = drawing(shown.drawings[`batches_${state.by}`]);
     grid.setAttribute("tabindex", "0");
@@ -45,7 +49,8 @@ export async function planPage(page, options) {
       line.replaceChildren(
         element("b", {}, `batch ${batch}, sample ${column}`), `: episode ${episode[i]} of ${shown.parts[part[i]]}, `,
         rows[i] > 1 ? `steps ${step[i]} to ${step[i] + rows[i] - 1}` : `step ${step[i]}`, ". ",
-        element("a", { href: link(i) }, "Open the episode"), " or ",
+        element("a", { href: link(i) }, "Open the episode"), ", ",
+        element("button", { class: "link", onclick: () => used.ask(episode[i], source[i]) }, "all uses of it"), " or ",
         element("a", { href: `#ticket/${shown.batches[batch].ticket}` }, `the batch at position ${position.toLocaleString()}`), ".");
     }
 
@@ -92,6 +97,9 @@ export async function planPage(page, options) {
       ...(shown.shares.length ? [element("h2", {}, "Shares of the mix over the epoch"), element("div", { class: "panel" }, drawing(shown.drawings.shares)), shareTable(shown.shares)] : []),
       ...(shown.drawings.mixing ? [element("h2", {}, "Mixing: pairs from one episode, by their distance in the order"), element("div", { class: "panel" }, drawing(shown.drawings.mixing))] : []),
       ...(shown.mixing?.chance ? [mixingTable(shown.mixing)] : []),
+      element("h2", {}, "Coverage: what an epoch has of the data"), covered,
+      element("h2", {}, "Uses of an episode"), (used ||= uses(shown.sources.map((name, i) => (shown.parts.length === shown.sources.length ? shown.parts[i] : name)), state, keep)),
+      element("h2", {}, "Rows of a batch"), batch(),
       element("h2", {}, "Speed"), speed());
   }
 
@@ -134,6 +142,59 @@ function swatch(i) {
   for (const [name, value] of Object.entries({ width: 11, height: 11, rx: 2, class: `color${i % 12}` })) rect.setAttribute(name, value);
   svg.append(rect);
   return svg;
+}
+
+// Which rows of the data are in a sample, counted when asked: that plans an epoch.
+function coverage(width) {
+  const result = element("div", { id: "coverage", "aria-live": "polite" });
+  const button = element("button", { id: "count", onclick: async () => {
+    button.disabled = true;
+    result.replaceChildren(element("p", { class: "dim" }, "counting..."));
+    try {
+      const found = await json("loader/coverage", { width: width() });
+      result.replaceChildren(element("p", {}, found.sentence), rowsOf(["", `${found.unit}s`, "share"], found.lines.map(([reason, rows, share]) => [reason, rows.toLocaleString("en"), percent(share)])),
+        element("div", { class: "panel" }, drawing(found.drawing)));
+    } catch (error) {
+      result.replaceChildren(element("p", { class: "error", role: "alert" }, error.message));
+    }
+    button.disabled = false;
+  } }, "Count the rows");
+  return element("div", {}, element("div", { class: "bar" }, button, element("span", { class: "dim" }, "plans an epoch, reads no data")), result);
+}
+
+// The batches that had an episode, and those that will. `ask(episode, source)` shows another one.
+function uses(sources, state, keep) {
+  const result = element("div", { id: "uses", "aria-live": "polite" });
+  const source = element("select", { "aria-label": "source" }, ...sources.map((name, i) => element("option", { value: i }, name)));
+  const episode = element("input", { type: "number", min: "0", value: state.episode ?? "", "aria-label": "episode", placeholder: "episode" });
+  source.value = state.source ?? "0";
+  const body = element("div", {}, element("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); show(); } },
+    ...(sources.length > 1 ? [source] : []), episode, element("button", {}, "List its batches")), result);
+
+  async function show() {
+    Object.assign(state, { episode: episode.value, source: source.value });
+    keep();
+    try {
+      const found = await json("loader/uses", { episode: episode.value, source: source.value });
+      const heads = ["position", "epoch", "batch", "row", "rank", "given", "ticket"];
+      result.replaceChildren(element("p", {}, found.sentence), rowsOf(heads, found.lines.map(([position, epoch, at, row, rank, given, ticket]) =>
+        [position.toLocaleString("en"), String(epoch), at < 0 ? "none" : at.toLocaleString("en"), row.toLocaleString("en"), String(rank), given ? "yes" : "to come", ticket ? element("a", { href: `#ticket/${ticket}` }, ticket) : ""])),
+        ...(found.more ? [element("p", { class: "dim" }, `and ${found.more.toLocaleString("en")} more`)] : []));
+    } catch (error) {
+      result.replaceChildren(element("p", { class: "error", role: "alert" }, error.message));
+    }
+  }
+
+  body.ask = (number, of) => { episode.value = number; source.value = of; show(); body.scrollIntoView({ block: "nearest" }); };
+  if (state.episode) show();
+  return body;
+}
+
+// The way from a ticket, which a batch and an error message have, to its rows.
+function batch() {
+  const ticket = element("input", { "aria-label": "ticket", placeholder: "ticket of a batch", spellcheck: "false", class: "where" });
+  return element("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); if (ticket.value.trim()) location.hash = `#ticket/${encodeURIComponent(ticket.value.trim())}`; } },
+    ticket, element("button", {}, "Show its rows"));
 }
 
 const percent = (value) => `${Number((100 * value).toPrecision(3))} %`;
