@@ -86,8 +86,10 @@ browser: .venv/browser.stamp docs ## tests of the viewer and of the search of th
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	$(BIN)/python docs/build.py
 
-outputs: .venv/dev.stamp ## run the pages, and keep what their code prints, in docs/outputs; tests compare with it
+outputs: .venv/dev.stamp ## run the pages and keep their outputs in docs/outputs; tests compare with them
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --outputs $(PAGES) packages/*/README.md
+	$(BIN)/python docs/page_outputs.py
+	$(BIN)/python docs/pictures/info.py
 
 dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried in two empty environments: the core, and all
 	rm -rf dist .build/core .build/all

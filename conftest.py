@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sybil import Example, Lexeme, Sybil
 from sybil.evaluators.python import PythonEvaluator
-from sybil.parsers.markdown import CodeBlockParser
+from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -212,7 +212,7 @@ NEEDS = {"grain": "src/penstock/loading/grain.py", "torchrl": f"{MIRRORS}/torchr
 collect_ignore = [file for framework, file in NEEDS.items() if find_spec(framework) is None]
 
 pytest_collect_file = Sybil(
-    parsers=[CodeBlockParser("python", run_python), CodeBlockParser("console", run_console)],
+    parsers=[SkipParser(), CodeBlockParser("python", run_python), CodeBlockParser("console", run_console)],
     patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/**/*.md", "packages/*/README.md"],
     setup=enter,
     teardown=leave,

@@ -149,8 +149,8 @@ def load(path: Path = FILE) -> tuple[dict[str, Figure], dict[str, Run]]:
 def of_runs(runs: Mapping[str, Run]) -> dict[str, Figure]:
     """Return a figure of each run: the command, the processor and the yardsticks in a line."""
     lines = {
-        name: f"`{run.command}` on {run.machine.partition(', Python')[0]}; zlib unpacks {rounded(run.zlib)} MB/s, "
-        f"one thread copies {rounded(run.memcpy)} GB/s"
+        name: f"`{run.command}` on {run.machine.partition(', Python')[0]} (zlib {rounded(run.zlib)} MB/s, "
+        f"copies {rounded(run.memcpy)} GB/s)"
         for name, run in runs.items()
     }
     return {f"{name}.run": Figure(line, "text", name) for name, line in lines.items()}

@@ -10,7 +10,9 @@ import page_outputs
 
 PAGES = (
     "start/tutorial.md",
+    "start/notebooks.md",
     "howto/offline_rl.md",
+    "howto/robot_video.md",
     "howto/robots.md",
     "howto/packed_sequences.md",
 )

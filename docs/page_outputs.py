@@ -2,7 +2,7 @@
 
     make outputs
 
-runs the pages and writes their outputs again.
+runs the pages and writes their outputs again. This script removes the outputs of blocks that are gone.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ VARIES = "<!-- output varies -->"
 FENCED = re.compile(r"^```(?P<language>python|console)\n(?P<code>.*?)^```\n", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"\n?```text\n(?P<text>.*?)^```\n", re.MULTILINE | re.DOTALL)
 
-# Dates, digests, and times, speeds and sizes with their unit: they differ from run to run.
+# Dates, digests, pictures, and times, speeds and sizes with their unit: they differ from run to run.
 VARYING = re.compile(
+    r"base64,[\w+/=]+|"
     r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?(?:\.\d+)?Z?)?"
     r"|\b0x[0-9a-f]+\b|\b[0-9a-f]{12,}\b"
     r"|\d[\d.,]*\s?(?:(?:[kMG]i?)?B|[kMG])?/s\b|\d[\d.,]*\s?(?:ns|µs|us|ms|s|min|[kMG]i?B|B)\b"
@@ -93,6 +94,18 @@ def save(page: Path, outputs: dict[str, list[str]]) -> None:
         file.unlink(missing_ok=True)
 
 
+def prune() -> None:
+    """Remove the outputs of blocks and pages that are gone."""
+    for file in FOLDER.rglob("*.json"):
+        name = file.relative_to(FOLDER).with_suffix(".md")
+        page = next((each for each in (ROOT / "docs" / name, ROOT / name) if each.exists()), None)
+        if page is None:
+            file.unlink()
+        else:
+            keys = {block.key for block in blocks(page.read_text("utf-8"))}
+            save(page, {key: texts for key, texts in load(page).items() if key in keys})
+
+
 def cleaned(text: str, folder: str) -> str:
     """An output as it is kept: without folders of this machine, and spaces at the ends of lines."""
     lines = text.replace(folder, HOME).replace(str(Path.home()), HOME).splitlines()
@@ -141,3 +154,7 @@ def _after(texts: list[str]) -> Iterator[str]:
         yield f'\n<div class="drawn">{" ".join(texts[1].split())}</div>\n'
     elif texts:
         yield f"\n``` {{ .text .output .no-copy }}\n{texts[0]}\n```\n"
+
+
+if __name__ == "__main__":
+    prune()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import re
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -76,7 +78,56 @@ def reports_table() -> str:
     return header + "\n".join(f"| {project} | {number} | {meaning} |" for project, number, meaning in sorted(rows))
 
 
+# What each extra of the core is for; the packages come from `pyproject.toml`.
+EXTRAS = {
+    "gymnasium": "record environments of Gymnasium",
+    "classic": "Gymnasium's classic environments, such as CartPole, with their pictures",
+    "mujoco": "Gymnasium's MuJoCo environments",
+    "torch": "batches as PyTorch tensors",
+    "jax": "batches as JAX arrays",
+    "sb3": "the buffers and vectorised environments of Stable-Baselines3",
+    "minari": "datasets of Minari",
+    "arrow": "Parquet and Arrow: tables, LeRobot, Minari",
+    "images": "JPEG, PNG and other pictures",
+    "jpeg": "faster JPEG",
+    "png": "faster PNG",
+    "jpegxl": "pictures in Zarr stores as JPEG XL",
+    "video": "video files",
+    "audio": "sound files",
+    "zarr": "compressed Zarr stores",
+    "zstd": "data that is compressed with Zstandard",
+    "msgpack": "MessagePack in tar shards",
+    "cbor": "CBOR in tar shards",
+    "remote": "data behind URLs",
+    "hf": "datasets of Hugging Face, and writing to its hub",
+    "s3": "S3 and compatible storages",
+    "gcp": "Google Cloud Storage",
+    "config": "settings in YAML, of L5Kit and il-representations",
+    "plot": "pictures of figures and curves",
+    "demo": "all that `make demo` needs; with Atari, which is under the GPL",
+    "all": "everything but packages under the GPL",
+}
+
+
+def extras_table() -> str:
+    """A row for each extra of the core, and for each package and its extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    rows = ["| extra | for | installs |", "|---|---|---|"]
+    for extra, use in EXTRAS.items():
+        names = (re.split(r"[<>=!~;\[ ]", wanted)[0] for wanted in project["optional-dependencies"][extra])
+        installs = "" if extra in ("all", "demo") else ", ".join(f"`{name}`" for name in names)
+        rows.append(f"| `{extra}` | {use} | {installs} |")
+    rows += ["", "| package | for | its extras |", "|---|---|---|"]
+    for file in sorted(ROOT.glob("packages/*/pyproject.toml")):
+        package = tomllib.loads(file.read_text("utf-8"))["project"]
+        use = package["description"].rstrip(".").replace(" for penstock", "").replace(", for penstock", "")
+        extras = ", ".join(f"`{extra}`" for extra in package.get("optional-dependencies", {}))
+        rows.append(f"| `{package['name']}` | {use} | {extras} |")
+    return "\n".join(rows)
+
+
 TABLES = {
+    "<!-- extras -->": extras_table,
     "<!-- formats -->": formats_table,
     "<!-- findings -->": findings_table,
     "<!-- reports -->": reports_table,

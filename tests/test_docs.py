@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import html
 import importlib
 import os
 import re
@@ -148,6 +149,17 @@ def test_formats_name_extras_that_exist() -> None:
     assert {extra for entry in available().values() for extra in entry.extras} <= extras.keys()
 
 
+def test_the_install_page_has_every_extra() -> None:
+    extras = tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]
+    assert tables.EXTRAS.keys() == extras.keys()
+    page = text("docs/start/install.md")
+    assert page.count("<!-- extras -->") == 1
+    rows = rows_of(tables.filled(page))
+    assert extras.keys() <= rows.keys()
+    assert {file.parent.name for file in ROOT.glob("packages/*/pyproject.toml")} <= rows.keys()
+    assert rows["hf"][1] == "`fsspec`, `huggingface_hub`"
+
+
 def test_ci_and_make_name_no_host() -> None:
     for name in ("Makefile", ".ci/run", "constraints.txt", "pyproject.toml"):
         assert "://" not in text(name)
@@ -216,6 +228,16 @@ def test_outputs_are_equal_but_for_times_sizes_and_digits(kept: str, found: str,
     assert page_outputs.same(kept, found) == equal
 
 
+def test_the_picture_of_info_shows_what_the_command_of_the_readme_prints() -> None:
+    """`make outputs` draws it."""
+    picture = text("docs/pictures/info.svg")
+    drawn = html.unescape("".join(re.findall(r"<text [^>]*>([^<]*)</text>", picture)))
+    printed = [text for texts in page_outputs.load(ROOT / "README.md").values() for text in texts]
+    assert any(
+        page_outputs.same("".join(drawn.split()), "".join(f"$penstockinfocartpole{text}".split())) for text in printed
+    )
+
+
 def test_outputs_are_shown_after_code_and_after_each_command() -> None:
     page = (
         "```python\nprint(1)\n```\n\n<!-- output varies -->\n```console\n$ penstock a\n$ pip\n$ penstock b\n```\nend\n"
@@ -244,5 +266,7 @@ def test_notebooks_have_the_code_and_the_outputs_of_their_page(page: str) -> Non
         block.code.rstrip("\n") for block in blocks if block.language == "python"
     ]
     outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", ())]
-    assert len(outputs) == sum(any(texts) for texts in page_outputs.load(ROOT / "docs" / page).values())
+    kept = page_outputs.load(ROOT / "docs" / page)
+    texts = [kept.get(block.key, [])[: 1 if block.language == "python" else None] for block in blocks]
+    assert len(outputs) == sum(text != "" for each in texts for text in each)
     assert "](" not in "".join(cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown")

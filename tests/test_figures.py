@@ -122,7 +122,7 @@ def test_what_a_benchmark_records_gets_to_the_page(tmp_path: Path, monkeypatch: 
     figures.save(found, {"gather": run}, tmp_path / "figures.json")
     assert figures.load(tmp_path / "figures.json") == (found, {"gather": run})
     shown = figures.shown(figures.of_runs({"gather": run})["gather.run"])
-    assert shown == "`python benchmarks/gather.py` on one machine; zlib unpacks 300 MB/s, one thread copies 9.5 GB/s"
+    assert shown == "`python benchmarks/gather.py` on one machine (zlib 300 MB/s, copies 9.5 GB/s)"
 
 
 def test_the_comparison_marks_what_is_off_missing_or_edited() -> None:
