@@ -1,4 +1,4 @@
-"""`penstock plan`: what a plan serves."""
+"""`penstock plan`: the batches that a plan serves."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from penstock.replay import journal as replay_journal
 
 def journals() -> dict[bytes, Callable[[Path], int]]:
     """By the first bytes of a journal: the function that finds its whole size. The entry points `penstock.journals`
-    name modules with `MAGIC` and `whole_size`, as that of replay.
+    name modules with `MAGIC` and `whole_size`, such as the journal of replay.
     """
     modules = [replay_journal, *(point.load() for point in importlib.metadata.entry_points(group="penstock.journals"))]
     return {module.MAGIC: module.whole_size for module in modules}

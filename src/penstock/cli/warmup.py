@@ -11,7 +11,7 @@ from penstock.kernels.warmup import compile_all
 
 
 def warmup(as_json: Json = False) -> None:
-    """Compile all kernels now, where no wheel brought them compiled, so that first calls are fast.
+    """Compile all kernels now, where no wheel has them, so that first calls are fast.
 
     Needs the extra `jit`. The cache is next to the installed package, or in `NUMBA_CACHE_DIR`.
 
