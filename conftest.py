@@ -218,6 +218,7 @@ collect_ignore = [file for framework, file in NEEDS.items() if find_spec(framewo
 
 pytest_collect_file = Sybil(
     parsers=[SkipParser(), CodeBlockParser("python", run_python), CodeBlockParser("console", run_console)],
+    excludes=["packages/*/docs/*.md"],  # the same pages as `docs/*/*.md`, where the site has them
     patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/**/*.md", "packages/*/README.md"],
     setup=enter,
     teardown=leave,

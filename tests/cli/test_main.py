@@ -55,7 +55,7 @@ def test_an_unknown_command_is_a_usage_error(call: Call) -> None:
 def test_what_cannot_be_opened_is_one_line_and_code_2(call: Call, name: str, tmp_path: Path) -> None:
     answer = call(name, tmp_path)
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith("UnknownFormatError: expected data of one of the formats")
+    assert answer.err.startswith("UnknownFormatError: expected a dataset, got an empty folder")
     assert answer.err.count("\n") == 1
 
 
@@ -73,7 +73,7 @@ def test_nothing_at_the_path_is_code_2(call: Call, name: str, tmp_path: Path) ->
     ("arguments", "error", "where", "hint"),
     [
         (("info", "nothing"), "FileNotFoundError", None, NAMES),
-        (("info", "EMPTY"), "UnknownFormatError", "EMPTY", None),
+        (("info", "EMPTY"), "UnknownFormatError", "EMPTY", "penstock.record(env, path) fills one"),
         (("info",), "MissingParameter", "penstock info", "penstock info --help lists all options"),
         (("info", "EMPTY", "--form", "x"), "NoSuchOption", "penstock info", "penstock info --help lists all options"),
         (("infos",), "UsageError", "penstock", "penstock --help lists all options"),

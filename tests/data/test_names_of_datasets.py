@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.core.other_names import EPISODES, SAMPLES
 
-MOST = 18
+MOST = 19
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_other_names_of_samples_are_answered(data: penstock.EpisodeDataset, name
 
 METHODS_OF_EPISODES = {
     "apply", "cached", "close", "delta_timestamps", "filter", "map_episodes", "metadata", "pairs", "refresh",
-    "sequences", "spec", "split", "steps", "table", "total_steps", "transitions", "windows", "with_column",
+    "sequences", "show", "spec", "split", "steps", "table", "total_steps", "transitions", "windows", "with_column",
 }  # fmt: skip
 METHODS_OF_SAMPLES = {
     "apply", "filter", "fingerprint", "goals", "loader", "map", "pack", "relabel", "repeat", "select_columns", "shard",

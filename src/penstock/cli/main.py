@@ -117,7 +117,10 @@ COMMANDS = {
     "formats": ("penstock.cli.formats:formats", "List the formats, and whether each can write, append and check."),
     "why": ("penstock.cli.why:why", "Show the episodes, files and rows of a batch, from its ticket."),
     "uses": ("penstock.cli.why:uses", "Show the batches that had an episode, and later ones that will."),
-    "warmup": ("penstock.cli.warmup:warmup", "Compile all kernels now, so that first calls are fast."),
+    "warmup": (
+        "penstock.cli.warmup:warmup",
+        "Compile all kernels now, where no wheel has them, so that first calls are fast.",
+    ),
 }
 
 # Commands of other distributions, which offer theirs as entry points: what to install where one is missing.

@@ -7,7 +7,7 @@ COMMANDS = {
     ),
     "export": (
         "penstock_studio.commands.export:export",
-        "Write an episode as a recording of Rerun: pictures, curves, texts, scenes.",
+        "Write a dataset or an episode as one HTML file, or an episode for Rerun.",
     ),
     "serve": (
         "penstock_studio.commands.serve:serve",

@@ -49,7 +49,7 @@ def export(
     storage: Storage = None,
     as_json: Json = False,
 ) -> None:
-    """Write a dataset or an episode as one HTML file for any browser, or an episode as a recording of Rerun.
+    """Write a dataset or an episode as one HTML file, or an episode for Rerun.
 
     The page of a dataset has the findings of a check. A recording has pictures, curves, texts and scenes, needs the
     extra `rerun`, and lists columns that are left out.
