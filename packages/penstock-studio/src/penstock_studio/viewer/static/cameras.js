@@ -32,6 +32,7 @@ export function cameraPanel(api, number, camera, page) {
   let wanted = -1, shown = -1, direction = 1, drawing = false, jumped = false, resting = 0;
   pools.add(pool);
 
+  // Says what the canvas shows: after a picture was drawn, never before.
   function name() {
     badge.textContent = depth ? `${kind === "png" ? "" : "JPEG of "}depth in colour` : KINDS[kind][0];
     badge.title = depth ? "colours stand for depth" : KINDS[kind][1];
@@ -51,7 +52,6 @@ export function cameraPanel(api, number, camera, page) {
     forget(-1, true);
     coming.clear();
     shown = -1;
-    name();
     draw();
   }
 
@@ -137,6 +137,7 @@ export function cameraPanel(api, number, camera, page) {
         const found = await picture(row);
         if (!found || mine !== kind) continue;
         const bitmap = found instanceof Blob ? await createImageBitmap(found, { colorSpaceConversion: "none", premultiplyAlpha: "none" }) : found;
+        if (mine !== kind) { if (bitmap !== found) bitmap.close(); continue; } // changed meanwhile
         if (canvas.width !== bitmap.width || canvas.height !== bitmap.height) {
           canvas.width = bitmap.width;
           canvas.height = bitmap.height;
@@ -145,6 +146,7 @@ export function cameraPanel(api, number, camera, page) {
         canvas.getContext("2d").drawImage(bitmap, 0, 0);
         if (bitmap !== found) bitmap.close();
         shown = row;
+        name();
         canvas.dataset.row = String(row);
         ahead();
       }
