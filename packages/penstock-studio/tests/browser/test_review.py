@@ -45,6 +45,9 @@ def test_a_queue_by_keyboard(page: Any, serve: Serve, datasets: dict[str, Path],
     for number, key in enumerate("dkd", 1):
         page.wait_for_selector(f"#reviewing:has-text('{number} of 5')")
         page.wait_for_selector(f"h1:has-text('Episode {queue[number - 1]}')")
+        bar, heading, player = (page.locator(part).bounding_box() for part in ("#reviewing", "h1", ".player"))
+        assert bar["y"] + bar["height"] <= heading["y"]  # the bar covers nothing, and the player stays below
+        assert player["y"] + player["height"] <= page.viewport_size["height"]
         with page.expect_response("**/marks/*") as saved:
             page.keyboard.press(key)
         assert saved.value.ok

@@ -57,7 +57,7 @@ async function ofDataset(page, crumbs, name, number, options) {
   return titled(`${name} ${number}`, async () => {
     const queue = options.get("queue");
     if (queue === null) return episodePage(page, name, Number(number), options);
-    const shown = element("div", {});
+    const shown = element("div", { class: "reviewed" });
     const { bar, leave: end } = await reviewBar(name, Number(number), queue);
     page.replaceChildren(bar, shown);
     try {
