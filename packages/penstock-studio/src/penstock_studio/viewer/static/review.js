@@ -112,8 +112,9 @@ export async function reviewBar(name, number, queue) {
   const alertOf = (text) => { said.className = "error"; said.textContent = text; };
   const keys = { k: () => decide(false), d: () => decide(true), u: undo, n: () => go(1), p: () => { if (at > 0) go(-1); } };
   const pressed = (event) => {
-    const act = keys[event.key];
-    if (!act || event.ctrlKey || event.metaKey || event.altKey || ["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName) || document.querySelector("dialog[open]")) return;
+    if (!bar.isConnected) return; // of an episode that was left while it was loading: a key decides on what is shown
+    const act = keys[event.key], typing = event.target.matches?.("input:not([type=range]), select, textarea");
+    if (!act || event.ctrlKey || event.metaKey || event.altKey || typing || document.querySelector("dialog[open]")) return;
     event.preventDefault();
     event.stopImmediatePropagation();
     act();
