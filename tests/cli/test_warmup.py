@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
+from penstock.errors import MissingExtraError
 from penstock.kernels import jit, warmup
 from penstock.kernels.compiler import type_of
 
@@ -49,3 +51,10 @@ def test_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_word_for_a_type_is_an_error() -> None:
     with pytest.raises(ValueError, match="a type such as"):
         type_of("i8[C2]")
+
+
+def test_without_numba_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup.library, "is_compiled", lambda *_: False)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'penstock\[jit\]'"):
+        warmup.compile_all(1)

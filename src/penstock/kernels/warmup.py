@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from importlib import import_module
 
+from penstock.errors import require
 from penstock.kernels import jit, library
 
 _NUMBA = tuple(f"penstock.kernels.{name}" for name in ("compiler", "objects", "reading"))
@@ -39,6 +40,7 @@ def compile_all(processes: int, progress: Callable[[int, int, str], None] | None
     left = [each for each in todo if not library.is_compiled(jit.KERNELS[each[0]], each[1])]
     if not left:
         return len(todo), 0
+    require("numba", "jit")
     with ProcessPoolExecutor(min(processes, len(left)), multiprocessing.get_context("spawn")) as pool:
         for number, ((name, _), _) in enumerate(zip(left, pool.map(_compile, left), strict=True)):
             if progress is not None:
