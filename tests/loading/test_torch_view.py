@@ -192,6 +192,8 @@ def test_a_forked_process_reads_on_with_threads_of_its_own():
         1, initializer=globals().update, initargs=({"forked": batches},)
     ) as pool:
         assert pool.apply(_rest_of_forked) == epoch(0)[192:]
+        pool.close()  # ends by itself: a handler of SIGTERM, as Ray's in this process, may wait forever in a fork
+        pool.join()
     assert first + rows(batches) == epoch(0)
 
 
