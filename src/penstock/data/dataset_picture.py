@@ -26,7 +26,7 @@ from penstock.data.dataset_facts import (
 )
 from penstock.data.planned_rows import source_name
 from penstock.formats.base.findings import Finding
-from penstock.formats.base.returns import RETURN
+from penstock.formats.base.returns import RETURN, has_returns
 
 WIDTH, HEIGHT = 300.0, 70.0  # of a histogram, in pixels
 SMALL = (110.0, 18.0)  # of the histogram of a column
@@ -78,8 +78,7 @@ class DatasetPicture:
         yield caption(source_name(data.source))
         lengths = np.asarray(data.episodes.length)
         yield _bars(histogram_of(lengths), lengths, "steps of an episode")
-        rewards = data.spec.fields.get("rewards")
-        if rewards is not None and rewards.align == "step" and not rewards.shape and not rewards.ragged:
+        if has_returns(data.spec):
             returns = np.asarray(data.episodes.described()[RETURN])
             yield _bars(histogram_of(returns), returns, "return: sum of the rewards")
         left_out = data.source.account.left_out

@@ -288,7 +288,7 @@ def _difference(plan: object, given: BatchSource) -> str:
     """What the plan in words of a saved state has, and the given source has not, and the other way round."""
     if not isinstance(given, PositionSource) or not is_list(plan):
         return "the state does not say which"
-    there, here = [str(text) for text in plan], given.words()
+    there, here = [str(text) for text in plan], list(given.words)
     if there == here:
         return "the steps of the plan are alike, so the data or a function differ"
     edits = [edit for edit in SequenceMatcher(None, there, here, autojunk=False).get_opcodes() if edit[0] != "equal"]

@@ -25,6 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice, pairwise
 from operator import index
 from typing import Protocol, TypeVar
@@ -418,11 +419,15 @@ class PositionSource:
             fields["mix"] = record.to_json()
         if self.seams:
             fields["seams"] = [seam.to_json() for seam in self.seams]
-        return {"skipped": self.skips.to_json(), **fields, "plan": self.words()}
+        return {"skipped": self.skips.to_json(), **fields, "plan": list(self.words)}
 
-    def words(self) -> list[str]:
-        """The source and the transforms as text, with which a refused state says what differs."""
-        return [text[:LONGEST_WORDS] for text in self.dataset.chain]
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The source and the transforms as text, with which a refused state says what differs.
+
+        Made once: a table of samples has the digest of its rows in its text, and trainers ask for states at each step.
+        """
+        return tuple(text[:LONGEST_WORDS] for text in self.dataset.chain)
 
     def resumed(self, saved: State) -> tuple[PositionSource, State]:
         """Return the source with the skipped ranges, and a position within `0 : 2^62`."""

@@ -172,7 +172,7 @@ class HttpStore(ObjectStore):
         return Listing(self._links, self.stat, self.url).objects(f"{prefix}/" if prefix else "", beginning)
 
     def _links(self, folder: str) -> list[str]:
-        """The names in a folder, from the page that the server makes of it; those of folders end with `/`."""
+        """The names in a folder, from the page that the server makes of it; names of folders end with `/`."""
         base = f"{self._origin}{self._path.rstrip('/')}/{quote(folder)}"
         answer = self._ask("GET", base + self._query, folder, body=_PAGE)
         links = _Links()

@@ -198,7 +198,7 @@ class SourceContract(ABC):
         np.testing.assert_array_equal(table["bonus"], bonus)
 
     def test_any_number_of_threads_may_read(self, tmp_path: Path, episodes: list[Episode]) -> None:
-        """At once, all columns, each thread what is right, of a source that nobody has read before."""
+        """All columns, read by several threads at once, of a source that was not read before."""
         with self.open(tmp_path, episodes) as source:
             self._read_by_threads(source, episodes)
 

@@ -8,10 +8,17 @@ import numpy as np
 
 from penstock.core.arrays import FloatArray
 from penstock.core.selection import Selection
+from penstock.core.spec import Spec
 from penstock.formats.base.source import Source
 
 RETURN = "return"
 BLOCK = 1 << 20  # rewards are read so many rows at a time
+
+
+def has_returns(spec: Spec) -> bool:
+    """Whether every step has one reward."""
+    field = spec.fields.get("rewards")
+    return field is not None and not field.ragged and not field.shape and field.align == "step"
 
 
 def returns_of(source: Source) -> FloatArray | None:
@@ -19,8 +26,7 @@ def returns_of(source: Source) -> FloatArray | None:
 
     Cost: reads the rewards once, a block of rows at a time.
     """
-    field = source.spec.fields.get("rewards")
-    if field is None or field.ragged or field.shape or field.align != "step":
+    if not has_returns(source.spec):
         return None
     returns = np.zeros(len(source))
     for lo, rewards in _reward_blocks(source):

@@ -67,7 +67,7 @@ class MappingState(SourceState):
 
 
 class _UnitFacts(NamedTuple):
-    """What one unit has; `ends` None says that it is one episode, `times` are those of its steps, with a clock."""
+    """What one unit has; `ends` None says that it is one episode, `times` are the times of its steps, with a clock."""
 
     unit: Unit
     rows: Mapping[str, UnitRows]

@@ -236,7 +236,7 @@ class ChunkFile(ChunkSource):
         return counted
 
     def _misread(self, error: ChunkError, raw: bytes, i: int) -> ChunkError:
-        """The error of unpacked bytes that are no records, which may be those of an archive."""
+        """The error of unpacked bytes that are no records, which may belong to an archive."""
         if error.reason == Reason.VERSION and is_tar(raw):
             return packed_error(self.path)
         return self._named(error, error.reason, i)

@@ -1,4 +1,4 @@
-"""Ids of datasets, the versions that can be read, and those of the packages that a dataset asks for."""
+"""Ids of datasets, the versions that can be read, and the versions of packages that a dataset asks for."""
 
 from __future__ import annotations
 
