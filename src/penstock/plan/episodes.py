@@ -85,12 +85,13 @@ class Episodes:
     def __len__(self) -> int:
         return len(self.index)
 
-    def described(self) -> Columns:
+    def described(self, table: Columns | None = None) -> Columns:
         """Return what is known of each episode: metadata, stored columns, and `return`, the sum of the rewards.
 
-        Columns and rewards are read when they are used. Metadata with the name `return` stay.
+        Columns and rewards are read when they are used. Metadata with the name `return` stay. `table`: that of
+        `table()`, where it was read already.
         """
-        table = self.table()
+        table = self.table() if table is None else table
         stored = [path for path, align in self.aligns.items() if align == "episode" and path not in table]
         if self.aligns.get("rewards") == "step" and RETURN not in (*table, *stored):
             stored.append(RETURN)
