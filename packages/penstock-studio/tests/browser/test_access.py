@@ -32,7 +32,8 @@ PAGES = {
 LUMINANCE = """async (names) => {
   const { BANDS } = await import("/static/plots.js");
   const style = getComputedStyle(document.documentElement);
-  const context = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
+  const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
+  const context = canvas.getContext("2d", { willReadFrequently: true });
   const luminance = (color) => {
     context.fillStyle = color;
     context.fillRect(0, 0, 1, 1);
@@ -98,12 +99,13 @@ def test_tab_goes_once_through_all_that_can_be_used_and_shows_where_it_is(
       .filter((each) => each.checkVisibility({ visibilityProperty: true }) && !each.disabled && each.tabIndex >= 0)"""
     count = page.evaluate(f"() => ({listed})().length")
     places: list[int] = []
-    for _ in range(count):
+    while len(places) < count:
         page.keyboard.press("Tab")
         place, is_seen = page.evaluate(
             f"""() => {{ const now = document.activeElement, style = getComputedStyle(now);
               return [({listed})().indexOf(now), style.outlineStyle !== "none" || now.matches("tr")]; }}"""
         )
-        places.append(place)
-        assert is_seen, page.evaluate("document.activeElement.outerHTML")
+        if place >= 0:  # others are parts that scroll, which browsers let keys reach
+            places.append(place)
+            assert is_seen, page.evaluate("document.activeElement.outerHTML")
     assert places == list(range(count))
