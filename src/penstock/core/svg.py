@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def chart(
             points = [(i * step, place) for i, place in zip(run, y.tolist(), strict=True)]
             if curve.stepped:
                 corners = [(x, before) for (_, before), (x, after) in pairwise(points) if before != after]
-                points = sorted([*points, *corners], key=lambda point: point[0])  # a corner comes after its value
+                points = sorted([*corners, *points], key=itemgetter(0))  # a corner comes first
             if len(points) == 1:  # a dot
                 points = [(points[0][0] - 1.5, points[0][1]), (points[0][0] + 1.5, points[0][1])]
             shapes.append(_line(points, curve.color, dashed=curve.dashed))

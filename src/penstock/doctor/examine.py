@@ -8,7 +8,7 @@ a million episodes are scratch files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -271,8 +271,8 @@ def _check_block(
             readable, errors = _readable(source, first, paths)
             if not readable or not errors:
                 return CheckedBlock([], [], [(first, error)])
-            checked = _check_block(source, first, last, readable, thresholds, stored)
-            return replace(checked, unreadable=[*checked.unreadable, *((first, each) for each in errors)])
+            hits = _check_block(source, first, last, readable, thresholds, stored).hits
+            return CheckedBlock(hits, [], [(first, each) for each in errors])  # measures are of whole episodes
         parts = [_check_block(source, e, e + 1, paths, thresholds, stored) for e in range(first, last)]
         return CheckedBlock(
             [hits for part in parts for hits in part.hits],
