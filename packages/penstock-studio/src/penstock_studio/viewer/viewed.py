@@ -7,6 +7,7 @@ another thread, and its measures join the table when it is done. Methods may be 
 
 from __future__ import annotations
 
+import json
 import logging
 import shlex
 import threading
@@ -29,6 +30,7 @@ from penstock.doctor.examine import CheckedBlock, Examination, Report
 from penstock.errors import ArgumentError, PenstockError
 from penstock.flow import OrderedMap, PrefetchLimits, cores
 from penstock.formats.base.findings import finding_kind
+from penstock.formats.base.infos import plain
 from penstock_studio.viewer.agreement import agreement
 from penstock_studio.viewer.episode_contents import EpisodeContents
 from penstock_studio.viewer.episode_table import Asked, EpisodeTable
@@ -366,5 +368,8 @@ class _StoppedCheck(Exception):
 
 
 def _text(value: object) -> str:
-    text = "" if value is None else str(value)
+    """An entry of the metadata: text as it is, all else as JSON."""
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
