@@ -18,11 +18,12 @@ import numpy as np
 from penstock.containers.hdf5.encode import (
     VLEN_BYTES,
     VLEN_STRING,
+    Block,
     Tail,
     attribute,
     chunked_layout,
     contiguous_layout,
-    dataset_messages,
+    dataset_block,
     datatype,
     filter_pipeline,
     little,
@@ -111,20 +112,18 @@ class ObjectWriter:
         place = build_table(links, self._block.leaf_k, self._block.internal_k, self._tail)
         return self._header([symbol_table(*place)], attrs)
 
-    def _header(self, messages: list[Message], attrs: dict[str, bytes]) -> int:
-        attributes = [Message(ATTRIBUTE, 0, body) for body in attrs.values()]
-        return self._tail.put(object_header([*messages, *attributes]))
+    def _header(self, messages: list[Message], attrs: dict[str, bytes], first: Block = (b"", 0)) -> int:
+        messages += [Message(ATTRIBUTE, 0, body) for body in attrs.values()]
+        return self._tail.put(object_header(messages, first=first))
 
     def _dataset(self, path: str, value: Any, attrs: dict[str, bytes]) -> int:
         kind, array = self._encode(path, value)
         if not array.shape:
             address = self._tail.put(array.tobytes())
-            layout = contiguous_layout(address, array.nbytes)
-            return self._header(dataset_messages(kind, (), layout), attrs)
+            return self._header([contiguous_layout(address, array.nbytes)], attrs, dataset_block(kind, ()))
         if len(array.shape) > 31 or max(array.shape[1:], default=0) > MAX_DIM:
             raise DataError(f"{path} of shape {array.shape} has too many or too large dimensions")
-        layout, filters = self._chunks(array)
-        return self._header(dataset_messages(kind, array.shape, layout, filters, growing=True), attrs)
+        return self._header(self._chunks(array), attrs, dataset_block(kind, array.shape, growing=True))
 
     def _encode(self, path: str, value: Any) -> tuple[bytes, AnyArray]:
         """Datatype message and array of what is stored, references in the place of variable-length values."""
@@ -146,7 +145,7 @@ class ObjectWriter:
     def _plain(array: AnyArray) -> tuple[bytes, AnyArray]:
         return datatype(array.dtype), little(array)
 
-    def _chunks(self, array: AnyArray) -> tuple[bytes, bytes]:
+    def _chunks(self, array: AnyArray) -> list[Message]:
         """Write the values; layout and filter messages."""
         plain = array.dtype.kind != "V"
         compress, checksum = plain and self._storage.compression is not None, plain and self._storage.checksum
@@ -161,7 +160,7 @@ class ObjectWriter:
         ]
         tree = self._index(entries if array.nbytes else [], len(chunk), rows * len(entries))
         filters = filter_pipeline(array.itemsize, self._storage.level if compress else None, checksum=checksum)
-        return chunked_layout(tree, chunk, array.itemsize), filters
+        return [chunked_layout(tree, chunk, array.itemsize), *filters]
 
     def _chunk(self, part: AnyArray, rows: int, start: int, *, compress: bool, checksum: bool) -> tuple[int, int, int]:
         """Write one chunk, filled up with zeros; first row, stored bytes and address."""
@@ -192,13 +191,13 @@ class ObjectWriter:
         return UNDEFINED
 
     def _index_node(self, group: list[tuple[int, int, int]], level: int, rank: int, end: int) -> int:
-        size = 2 * self._block.chunk_k
-        raw = struct.pack("<4sBBHQQ", b"TREE", 1, level, len(group), UNDEFINED, UNDEFINED)
+        words: list[int] = []  # a key is the bytes of a chunk (and no skipped filter), its first row, and zeros
         for start, nbytes, address in group:
-            raw += _key(nbytes, start, rank) + struct.pack("<Q", address)
-        raw += _key(0, end, rank)
-        key = 8 * (rank + 2)
-        return self._tail.put(raw.ljust(24 + size * (key + 8) + key, b"\0"))
+            words += (nbytes, start, *(0,) * rank, address)
+        words += (0, end, *(0,) * rank)
+        rest = (2 * self._block.chunk_k - len(group)) * 8 * (rank + 3)
+        shape = f"<4sBBHQQ{len(words)}Q{rest}x"
+        return self._tail.put(struct.pack(shape, b"TREE", 1, level, len(group), UNDEFINED, UNDEFINED, *words))
 
     def attributes(self, attrs: Mapping[str, Any]) -> dict[str, bytes]:
         out: dict[str, bytes] = {}
@@ -219,10 +218,6 @@ class ObjectWriter:
         if array.dtype.kind in "UT" or (array.dtype.kind == "O" and all(isinstance(v, str) for v in array.flat)):
             return VLEN_STRING, self._references([encode_text(str(v)) for v in array.flat], array.shape)
         return self._plain(array)
-
-
-def _key(nbytes: int, start: int, rank: int) -> bytes:
-    return struct.pack(f"<IIQ{rank}Q", nbytes, 0, start, *([0] * rank))
 
 
 def encode_text(text: str) -> bytes:
