@@ -213,12 +213,16 @@ class Tail:
         self.offset = offset
         self._open: Collection | None = None
 
+    @property
+    def next(self) -> int:
+        """Address of what is put next, a multiple of 8."""
+        return self.offset + -self.offset % ALIGNMENT
+
     def put(self, raw: bytes | bytearray | memoryview) -> int:
-        """Address at which `raw` will be, a multiple of 8."""
-        gap = -self.offset % ALIGNMENT
-        if gap:
-            self._add(bytes(gap))
-        address = self.offset
+        """Address at which `raw` will be."""
+        address = self.next
+        if address > self.offset:
+            self._add(bytes(address - self.offset))
         if len(raw) >= DIRECT:
             self.flush()
             write_all(self._fd, memoryview(raw), address)
@@ -233,12 +237,16 @@ class Tail:
         self._parts.append(raw)
         self.offset += len(raw)
 
+    def take(self) -> bytes:
+        """All that was not written."""
+        raw, self._parts = b"".join(self._parts), []
+        return raw
+
     def flush(self) -> None:
         """Hand everything to the operating system."""
         self._open = None  # written bytes do not change any more
         if self._parts:
-            write_all(self._fd, b"".join(self._parts), self._flushed)
-            self._parts = []
+            write_all(self._fd, self.take(), self._flushed)
         self._flushed = self.offset
 
     def put_values(self, values: list[bytes]) -> bytes:

@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -34,7 +35,7 @@ from penstock.containers.hdf5.filters import fletcher32
 from penstock.containers.hdf5.image import UNDEFINED, Superblock
 from penstock.containers.hdf5.messages import ATTRIBUTE, Message
 from penstock.containers.hdf5.symbols import build_table
-from penstock.core.arrays import AnyArray
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_dict, is_listed
 from penstock.errors import DataError
@@ -73,6 +74,11 @@ class Storage:
             raise DataError(f"expected chunks of 1 to {MAX_CHUNK} bytes, got {self.chunk_bytes}")
 
 
+PLAIN = Storage()
+TEMPLATE_BYTES = 8192  # of values at most: those of longer episodes take more time than what is around them
+TEMPLATES = 1024
+
+
 class ObjectWriter:
     """Writes objects bottom-up, each after what it refers to."""
 
@@ -88,29 +94,45 @@ class ObjectWriter:
         dataset_attrs: Mapping[str, Mapping[str, Any]],
     ) -> int:
         """Write a group with everything below it; address of its object header."""
+        encoded = self.attributes(attrs)
+        template = None if dataset_attrs else self._template(datasets)
+        if template is not None:
+            return self._header([symbol_table(*template.write(datasets, self._tail))], encoded)
         tree = _nest(datasets)
         missing = [path for path in dataset_attrs if not any(f"{name}/".startswith(f"{path}/") for name in datasets)]
         if missing:
             raise DataError(f"attributes are given for {missing[0]}, which is not among the datasets")
-        return self._group(tree, "", self.attributes(attrs), dataset_attrs)
+        return self._header([symbol_table(*self.table(tree, "", dataset_attrs))], encoded)
 
-    def _group(
-        self,
-        tree: dict[str, Any],
-        prefix: str,
-        attrs: dict[str, bytes],
-        dataset_attrs: Mapping[str, Mapping[str, Any]],
-    ) -> int:
+    def _template(self, datasets: Mapping[str, Value]) -> Template | None:
+        """What a group of a few small arrays is copied from."""
+        if self._storage != PLAIN:
+            return None
+        shapes: list[tuple[str, np.dtype[Any] | None, tuple[int, ...]]] = []
+        nbytes = 0
+        for path, value in datasets.items():
+            if value is None:
+                shapes.append((path, None, ()))
+            elif isinstance(value, np.ndarray) and value.nbytes and value.shape and value.dtype.isnative:
+                shapes.append((path, value.dtype, value.shape))
+                nbytes += value.nbytes
+            else:
+                return None
+        return _template(tuple(shapes), self._block) if nbytes <= TEMPLATE_BYTES else None
+
+    def table(
+        self, tree: dict[str, Any], prefix: str, dataset_attrs: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[int, int]:
+        """Write what is below a group; addresses of its B-tree and heap."""
         links: dict[str, int] = {}
         for name, child in tree.items():
             path = prefix + name
             below = self.attributes(dataset_attrs.get(path, {}))
             if is_dict(child):
-                links[name] = self._group(child, f"{path}/", below, dataset_attrs)
+                links[name] = self._header([symbol_table(*self.table(child, f"{path}/", dataset_attrs))], below)
             else:
                 links[name] = self._dataset(path, child, below)
-        place = build_table(links, self._block.leaf_k, self._block.internal_k, self._tail)
-        return self._header([symbol_table(*place)], attrs)
+        return build_table(links, self._block.leaf_k, self._block.internal_k, self._tail)
 
     def _header(self, messages: list[Message], attrs: dict[str, bytes], first: Block = (b"", 0)) -> int:
         messages += [Message(ATTRIBUTE, 0, body) for body in attrs.values()]
@@ -218,6 +240,52 @@ class ObjectWriter:
         if array.dtype.kind in "UT" or (array.dtype.kind == "O" and all(isinstance(v, str) for v in array.flat)):
             return VLEN_STRING, self._references([encode_text(str(v)) for v in array.flat], array.shape)
         return self._plain(array)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The bytes of everything below a group, for arrays of certain shapes: what differs are values and addresses."""
+
+    raw: bytes
+    values: tuple[tuple[str, int, int], ...]  # where the values of each array begin and end
+    positions: IntArray  # `[A, 8]` the bytes of addresses
+    addresses: IntArray  # `[A]` from the start of `raw`
+    table: tuple[int, int]
+
+    def write(self, datasets: Mapping[str, Any], tail: Tail) -> tuple[int, int]:
+        """Write values of these shapes; addresses of the B-tree and of the heap."""
+        raw, start = bytearray(self.raw), tail.next
+        np.frombuffer(raw, np.uint8)[self.positions] = (self.addresses + start).view(np.uint8).reshape(-1, 8)
+        for path, begin, end in self.values:
+            raw[begin:end] = datasets[path].tobytes()
+        tail.put(raw)
+        return start + self.table[0], start + self.table[1]
+
+
+class _PlacedWriter(ObjectWriter):
+    """Knows where the values of each array are, of which each is one chunk."""
+
+    def __init__(self, start: int, block: Superblock) -> None:
+        self.tail = Tail(-1, start)
+        self.places: list[tuple[str, int, int]] = []
+        super().__init__(self.tail, block, PLAIN)
+
+    def _dataset(self, path: str, value: Any, attrs: dict[str, bytes]) -> int:
+        self.places.append((path, self.tail.next, self.tail.next + value.nbytes))
+        return super()._dataset(path, value, attrs)
+
+
+@lru_cache(TEMPLATES)
+def _template(shapes: tuple[tuple[str, np.dtype[Any] | None, tuple[int, ...]], ...], block: Superblock) -> Template:
+    """Write zeros at two places: bytes that differ are of addresses, since the places differ in every byte."""
+    arrays = {path: None if dtype is None else np.zeros(shape, dtype) for path, dtype, shape in shapes}
+    here, there = _PlacedWriter(0, block), _PlacedWriter(0x0808080808080808, block)
+    table, _ = (writer.table(_nest(arrays), "", {}) for writer in (here, there))
+    raw = here.tail.take()
+    differing = np.flatnonzero(np.frombuffer(raw, np.uint8) != np.frombuffer(there.tail.take(), np.uint8))
+    positions = differing.reshape(-1, 8)
+    addresses = np.frombuffer(raw, np.uint8)[positions].view("<i8").reshape(-1)
+    return Template(raw, tuple(here.places), positions, addresses, table)
 
 
 def encode_text(text: str) -> bytes:

@@ -98,7 +98,7 @@ class Names:
     def write(self, tail: Tail, fd: int | None) -> int:
         """Address of the header, after the names that are new have been written."""
         if self.address is None or fd is None:
-            address = tail.offset + -tail.offset % 8
+            address = tail.next
             self.data = address + 32
             head = struct.pack("<4sB3xQQQ", b"HEAP", 0, self.capacity, NO_FREE_BLOCK, self.data)
             self.address = tail.put(head + bytes(self.segment).ljust(self.capacity, b"\0"))

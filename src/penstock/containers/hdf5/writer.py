@@ -22,7 +22,7 @@ from penstock.containers.hdf5.symbols import Root, RootPlace
 from penstock.errors import DataError, LockedError
 from penstock.files import sync
 from penstock.files.descriptors import open_descriptor
-from penstock.files.locks import is_at, lock, open_locked, unlock
+from penstock.files.locks import lock, open_locked, unlock
 from penstock.kernels.checksum import lookup3
 
 FIRST_BYTES = 4096  # more than an empty file takes
@@ -39,6 +39,7 @@ class Appender:
 
     def __init__(self, path: str, fd: int, holder: int, *, fsync: bool) -> None:
         self.path = path
+        self._lock_path = _lock_path(path)
         self._fd = fd
         self._holder = holder
         self._fsync = fsync
@@ -175,7 +176,7 @@ class Appender:
 
     def pause(self) -> None:
         """Let others write, after a commit, until `resume`."""
-        self._seen = self._state()
+        self._seen = self._state(os.fstat(self._holder), os.fstat(self._fd))
         unlock(self._fd)
         unlock(self._holder)
 
@@ -190,15 +191,14 @@ class Appender:
         lock(self._holder, self.path, wait=True)
         lock(self._fd, self.path, shared=True, wait=True)
         try:
-            return is_at(self._holder, _lock_path(self.path), follow=True) and self._state() == self._seen
+            return self._state(os.stat(self._lock_path), os.stat(self.path)) == self._seen
         except FileNotFoundError:
             return False
 
-    def _state(self) -> tuple[object, ...]:
-        """What changes with every commit of another writer, libhdf5 included, and with another file at the path."""
-        there = os.stat(self.path)
+    def _state(self, holder: os.stat_result, file: os.stat_result) -> tuple[object, ...]:
+        """What changes with every commit of another writer, libhdf5 included, and with another file at a path."""
         superblock = os.pread(self._fd, SUPERBLOCK_BYTES, 0)
-        return there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns, superblock
+        return holder.st_dev, holder.st_ino, file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, superblock
 
     def _sync(self) -> None:
         if self._fsync:

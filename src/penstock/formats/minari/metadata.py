@@ -69,7 +69,7 @@ class TotalsFile:
     """
 
     def __init__(self, path: Path, head: bytes, beside: int, *, durable: bool) -> None:
-        self._path, self._head, self._durable = path, head, durable
+        self._path, self._head, self._durable = os.fspath(path), head, durable
         self._beside = beside  # bytes of the files beside the one with the episodes
         self._fd = open_regular(path, os.O_RDWR)
         status = os.fstat(self._fd)
@@ -261,6 +261,9 @@ def statistics(rewards: Any) -> dict[str, float]:
         "rewards_max": high,
         "rewards_min": low,
     }
+
+
+STATISTICS = frozenset(statistics([0.0]))
 
 
 def size_of(data: Path) -> float:
