@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.containers.hdf5.encode import (
+    KEPT,
     VLEN_BYTES,
     VLEN_STRING,
     Block,
@@ -28,6 +29,7 @@ from penstock.containers.hdf5.encode import (
     datatype,
     filter_pipeline,
     little,
+    message_block,
     object_header,
     symbol_table,
 )
@@ -94,15 +96,19 @@ class ObjectWriter:
         dataset_attrs: Mapping[str, Mapping[str, Any]],
     ) -> int:
         """Write a group with everything below it; address of its object header."""
-        encoded = self.attributes(attrs)
+        encoded = _numbers(attrs) or message_block(_messages(self.attributes(attrs)))
         template = None if dataset_attrs else self._template(datasets)
         if template is not None:
-            return self._header([symbol_table(*template.write(datasets, self._tail))], encoded)
+            return self._group(template.write(datasets, self._tail), encoded)
         tree = _nest(datasets)
         missing = [path for path in dataset_attrs if not any(f"{name}/".startswith(f"{path}/") for name in datasets)]
         if missing:
             raise DataError(f"attributes are given for {missing[0]}, which is not among the datasets")
-        return self._header([symbol_table(*self.table(tree, "", dataset_attrs))], encoded)
+        return self._group(self.table(tree, "", dataset_attrs), encoded)
+
+    def _group(self, table: tuple[int, int], attrs: Block) -> int:
+        raw, count = message_block([symbol_table(*table)])
+        return self._tail.put(object_header((), first=(raw + attrs[0], count + attrs[1])))
 
     def _template(self, datasets: Mapping[str, Value]) -> Template | None:
         """What a group of a few small arrays is copied from."""
@@ -129,14 +135,14 @@ class ObjectWriter:
             path = prefix + name
             below = self.attributes(dataset_attrs.get(path, {}))
             if is_dict(child):
-                links[name] = self._header([symbol_table(*self.table(child, f"{path}/", dataset_attrs))], below)
+                table = self.table(child, f"{path}/", dataset_attrs)
+                links[name] = self._group(table, message_block(_messages(below)))
             else:
                 links[name] = self._dataset(path, child, below)
         return build_table(links, self._block.leaf_k, self._block.internal_k, self._tail)
 
-    def _header(self, messages: list[Message], attrs: dict[str, bytes], first: Block = (b"", 0)) -> int:
-        messages += [Message(ATTRIBUTE, 0, body) for body in attrs.values()]
-        return self._tail.put(object_header(messages, first=first))
+    def _header(self, messages: list[Message], attrs: dict[str, bytes], first: Block) -> int:
+        return self._tail.put(object_header([*messages, *_messages(attrs)], first=first))
 
     def _dataset(self, path: str, value: Any, attrs: dict[str, bytes]) -> int:
         kind, array = self._encode(path, value)
@@ -286,6 +292,38 @@ def _template(shapes: tuple[tuple[str, np.dtype[Any] | None, tuple[int, ...]], .
     positions = differing.reshape(-1, 8)
     addresses = np.frombuffer(raw, np.uint8)[positions].view("<i8").reshape(-1)
     return Template(raw, tuple(here.places), positions, addresses, table)
+
+
+def _messages(attrs: Mapping[str, bytes]) -> list[Message]:
+    return [Message(ATTRIBUTE, 0, body) for body in attrs.values()]
+
+
+def _numbers(attrs: Mapping[str, Any]) -> Block | None:
+    """Attributes that are all numbers of 64 bits, as those of most episodes are; else None."""
+    kinds: list[tuple[str, type[Any]]] = [(name, type(value)) for name, value in attrs.items()]
+    layout = _number_layout(tuple(kinds))
+    if layout is None:
+        return None
+    parts = [part for pair in zip(layout[1], attrs.values(), strict=True) for part in pair]
+    return layout[0].pack(*parts), len(attrs)
+
+
+@lru_cache(KEPT)
+def _number_layout(kinds: tuple[tuple[str, type[Any]], ...]) -> tuple[struct.Struct, list[bytes]] | None:
+    """How to pack such attributes, and what stands before each of the numbers."""
+    shape, heads = "<", list[bytes]()
+    for name, kind in kinds:
+        code = _NUMBERS.get(kind)
+        if code is None or not name or "\0" in name:
+            return None
+        raw, _ = message_block([Message(ATTRIBUTE, 0, attribute(name, datatype(np.dtype(kind)), (), bytes(8)))])
+        size = len(attribute(name, datatype(np.dtype(kind)), (), b"")) + 8  # what message_block puts before it
+        heads.append(raw[:size])
+        shape += f"{size}s{code}{len(raw) - size - 8}x"
+    return struct.Struct(shape), heads
+
+
+_NUMBERS = {float: "d", np.float64: "d", np.int64: "q", np.uint64: "Q"}
 
 
 def encode_text(text: str) -> bytes:
