@@ -112,6 +112,7 @@ class Hdf5Writer(writing.DatasetWriter):
         groups = [self._group(episode) for episode in episodes]
         with self._session() as session:
             file, first = session.file, max(session.number, self._begin)
+            entries = self._changed_entries(session)
             for number, (episode, datasets) in enumerate(zip(episodes, groups, strict=True), first):
                 attrs, beside = self._attributes(episode, number)
                 name = f"episode_{number}"
@@ -124,7 +125,7 @@ class Hdf5Writer(writing.DatasetWriter):
                 file.set_attrs("", attributes_of(totals))
             file.commit()
             if self._layout == "0.5":
-                self._write_totals(session)
+                self._write_totals(session, entries)
         return list(range(first, session.number))
 
     @contextmanager
@@ -149,12 +150,19 @@ class Hdf5Writer(writing.DatasetWriter):
         else:
             self._idle.append(session)
 
-    def _write_totals(self, session: _Session) -> None:
+    def _changed_entries(self, session: _Session) -> dict[str, Any]:
+        """The dataset's entries, unless only the totals have to change, in an open file that nobody else touched."""
+        if self._layout == "0.4" or (session.totals is not None and session.totals.holds()):
+            return {}
+        session.close_totals()
+        return self._entries()
+
+    def _write_totals(self, session: _Session, entries: Mapping[str, Any]) -> None:
         totals = session.number, session.steps
-        if session.totals is None or not session.totals.update(*totals, session.file.nbytes):
-            entries = self._entries()
-            session.close_totals()
+        if session.totals is None:
             session.totals = TotalsFile.write(self._path, entries, *totals, durable=self._each)
+        else:
+            session.totals.update(*totals, session.file.nbytes)
 
     def _entries(self) -> dict[str, Any]:
         """The dataset's entries as they are now; called while the file is locked."""

@@ -87,21 +87,21 @@ class TotalsFile:
         write_atomic(path, raw, durable="folder" if durable else "none")
         return cls(path, head, beside, durable=durable)
 
-    def update(self, episodes: int, steps: int, nbytes: int) -> bool:
-        """Change the totals, for episodes in `nbytes`; False where somebody else changed or replaced the file."""
-        head = _totals(episodes, steps, self._beside + nbytes)
+    def holds(self) -> bool:
+        """Whether it still is the file at its path, and nobody else wrote to it."""
         try:
             there = os.stat(self._path)
         except FileNotFoundError:
             return False
-        same = (there.st_dev, there.st_ino) == self._identity and len(head) == len(self._head)
-        if not same or os.pread(self._fd, len(head), 0) != self._head:
-            return False
-        write_all(self._fd, head, 0)
-        self._head = head
+        same = (there.st_dev, there.st_ino) == self._identity
+        return same and os.pread(self._fd, len(self._head), 0) == self._head
+
+    def update(self, episodes: int, steps: int, nbytes: int) -> None:
+        """Change the totals, for episodes in `nbytes`."""
+        self._head = _totals(episodes, steps, self._beside + nbytes)
+        write_all(self._fd, self._head, 0)
         if self._durable:
             os.fsync(self._fd)
-        return True
 
     def close(self) -> None:
         os.close(self._fd)
