@@ -20,7 +20,6 @@ from penstock.errors import LockedError
 from penstock.files.arrays import Arrays, read_arrays, write_arrays
 from penstock.files.locks import locked
 
-
 _unlisted: dict[tuple[str, str], int] = {}
 """How many more files may be kept in a folder before `make_room` lists it."""
 
