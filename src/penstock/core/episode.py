@@ -13,7 +13,6 @@ import numpy as np
 from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from penstock.core.columns import nest, under
 from penstock.core.frames import is_picture, pictures
-from penstock.core.frozen import set_fields
 from penstock.core.html import Markup, caption, columns_table, document, image, page
 from penstock.core.ragged import Array, Ragged
 from penstock.core.space_columns import unflatten
@@ -94,7 +93,7 @@ class Episode:
             metadata: Metadata of the episode.
         """
         episode = cls.__new__(cls)
-        set_fields(episode, spec=spec, columns=columns, id=id, metadata=metadata)
+        vars(episode).update(spec=spec, columns=columns, id=id, metadata=metadata)
         return episode
 
     def _refuse(self, path: str, array: Array, rows: int, steps: int) -> NoReturn:

@@ -86,13 +86,13 @@ class Episodes:
     def __len__(self) -> int:
         return len(self.index)
 
-    def described(self, asked: Iterable[str] = ()) -> Columns:
+    def described(self, asked: Iterable[str] = (), table: Columns | None = None) -> Columns:
         """Return what is known of each episode: metadata, stored columns, and `return`, the sum of the rewards.
 
         Columns and rewards are read when they are used. Metadata with the name `return` stay. Text of the metadata is
-        looked for under the names that are asked for.
+        looked for under the names that are asked for. `table`: that of `table()`, where it was read already.
         """
-        table = self.table()
+        table = self.table() if table is None else table
         stored = [path for path, align in self.aligns.items() if align == "episode" and path not in table]
         if self.aligns.get("rewards") == "step" and RETURN not in (*table, *stored):
             stored.append(RETURN)
