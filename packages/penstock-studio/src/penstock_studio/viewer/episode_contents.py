@@ -250,7 +250,7 @@ class EpisodeContents:
         return flags
 
     def pixel(self, e: int, camera: str, row: int, x: int, y: int) -> dict[str, Any]:
-        """Return the `values` of a pixel of a camera, and their `unit`: one number of depth, or three."""
+        """Return the `values` of a pixel of a camera, and their `unit`: one number of depth, three of a colour."""
         begin, end = self._camera_rows(e, camera)
         if not 0 <= row < end - begin:
             raise ArgumentError(f"expected a row within 0:{end - begin}, got {row}")

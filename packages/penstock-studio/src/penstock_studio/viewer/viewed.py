@@ -30,6 +30,7 @@ from penstock.doctor.examine import CheckedBlock, Examination, Report
 from penstock.errors import ArgumentError, PenstockError
 from penstock.flow import OrderedMap, PrefetchLimits, cores
 from penstock.formats.base.findings import finding_kind
+from penstock.formats.base.infos import plain
 from penstock_studio.viewer.agreement import agreement
 from penstock_studio.viewer.episode_contents import EpisodeContents
 from penstock_studio.viewer.episode_table import Asked, EpisodeTable
@@ -365,13 +366,12 @@ class _StoppedCheck(Exception):
 
 def _text(value: object) -> str:
     """A value of the metadata in the words of a person: lists without brackets, and what is in others as JSON."""
-    if isinstance(value, str | float | int) or value is None:
-        text = "" if value is None else str(value)
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        text = value
     elif isinstance(value, list | tuple) and all(isinstance(each, str | float | int) for each in value):
         text = ", ".join(map(str, value))
     else:
-        try:
-            text = json.dumps(value, ensure_ascii=False)
-        except (TypeError, ValueError):  # arrays, and spaces, say themselves what they are
-            text = str(value)
+        text = json.dumps(plain(value), ensure_ascii=False)
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
