@@ -9,9 +9,12 @@ pinned in constraints.txt.
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Literal, cast
 
 import numba
@@ -101,12 +104,14 @@ _READING: dict[str, Any] = {
     "_nrt": False,  # nothing makes arrays, so no references are counted
 }
 _linker = Linker(_READING)
+_BLAS = "scipy.linalg.cython_blas"
 
 
 def read(kernel: Marked, signature: str) -> KernelCode:
     """Return the code of a kernel for one of its signatures."""
     decorate: Any = numba.njit
     types = compiler.types_of(signature)
+    _import_linear_algebra()
     with _no_collection():
         dispatcher = decorate(nogil=True, **compiler.OPTIONS, **_READING)(_linker.linked(kernel.function))
         dispatcher.compile(types)
@@ -117,6 +122,20 @@ def read(kernel: Marked, signature: str) -> KernelCode:
     each = returned if isinstance(returned, numba.types.BaseTuple) else (returned,)
     returns = " ".join(_RESULTS[str(kind)] for kind in cast("tuple[object, ...]", each))
     return KernelCode(result.library.get_llvm_str(), result.fndesc.llvm_func_name, returns)
+
+
+def _import_linear_algebra() -> None:
+    """Import numba's linear algebra without SciPy's, which takes as long as the rest of numba.
+
+    numba imports SciPy's here to know whether it exists, and again where a function of a user needs it.
+    """
+    if _BLAS in sys.modules:
+        return
+    sys.modules[_BLAS] = ModuleType(_BLAS)
+    try:
+        import_module("numba.np.arraymath")
+    finally:
+        del sys.modules[_BLAS]
 
 
 @contextmanager

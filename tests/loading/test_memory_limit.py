@@ -1,0 +1,83 @@
+"""A process that may not have the memory for a dataset reads an epoch of it, from every format that is written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the private memory of a process")
+
+FORMATS: dict[str, dict[str, Any]] = {
+    "minari": {},
+    "webdataset": {},
+    "zarr": {},
+    "rlds": {},
+    "lerobot": {"fps": 10},
+}
+STEPS, SIDE, EPISODES = 50, 64, 40  # 25 MB of pictures
+
+# Opening, threads and decoders get what they take. From then on the process may have 8 MB more, a third of the data,
+# and 8 times `memory=`: the pieces in which the C library and decoders ask for memory.
+READER = """
+import hashlib, itertools, resource, sys, threading
+import penstock
+from pathlib import Path
+
+def private():
+    return int(Path("/proc/self/status").read_text().split("VmData:")[1].split()[0]) << 10
+
+def read(batches=None):
+    total = 0
+    for batch in itertools.islice(samples.loader(batch_size=16, threads=2, memory=1 << 20), batches):
+        total += batch.n
+        for _ in range(8):  # slower than the threads that read ahead
+            hashlib.sha256(batch["observations"])
+    return total
+
+threading.stack_size(1 << 20)  # a thread that gets no stack waits for ever, in Python itself
+data = penstock.open(sys.argv[1])
+samples = data.windows(2).shuffle(seed=3)
+read(5)
+limit = private() + (8 << 20)
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+print(read(), len(samples))
+try:
+    held = bytearray(25 << 20)
+except MemoryError:
+    print("limited")
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(0)
+    last = np.arange(EPISODES * STEPS) % STEPS == STEPS - 1
+    columns = {
+        "observations": rng.integers(0, 256, (EPISODES * (STEPS + 1), SIDE, SIDE, 3), np.uint8),
+        "actions": rng.random((EPISODES * STEPS, 6), np.float32),
+        "rewards": rng.random(EPISODES * STEPS),
+        "terminations": last,
+        "truncations": last & False,
+    }
+    path = tmp_path_factory.mktemp("memory") / "columns"
+    penstock.convert(penstock.from_arrays(columns, lengths=[STEPS] * EPISODES), path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["columns", *FORMATS])
+def test_an_epoch_in_a_third_of_the_memory_of_the_data(name: str, store: Path, tmp_path: Path) -> None:
+    path = store
+    if name != "columns":
+        path = tmp_path / f"{name}-v0"
+        penstock.convert(store, path, format=name, options=FORMATS[name])
+    done = subprocess.run([sys.executable, "-c", READER, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    samples = EPISODES * (STEPS - 1)
+    assert done.stdout.split() == [str(samples), str(samples), "limited"]
