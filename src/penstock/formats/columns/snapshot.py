@@ -199,7 +199,7 @@ class Snapshot(SourceState):
         parsed: list[Any] = []  # stays so where one of them is damaged; which one is found out below
         with suppress(ValueError, RecursionError):
             parsed = json.loads(f"[{','.join(map(_list_items, self._metadata_runs(numbers)))}]")
-        if len(parsed) == len(numbers) and all(is_dict(entry) for entry in parsed):
+        if len(parsed) == len(numbers) and set(map(type, parsed)) <= {dict}:
             return parsed
         return [self._parsed(self.metadata_bytes(e), e) for e in numbers.tolist()]
 
