@@ -212,6 +212,7 @@ def test_the_command(call: Call, make: Make, tmp_path: Path) -> None:  # noqa: F
     shown = call("certificate", tmp_path / "out")
     assert shown.code == 0
     assert "observations" in shown.out
+    assert shown.out.splitlines()[1].split() == ["column", "of", "kept", "how"]
     assert "6 episodes, 23 steps" in shown.out
     verified = call("certificate", tmp_path / "out", tmp_path / "source", "--verify")
     assert verified.code == 0
