@@ -98,8 +98,8 @@ class Episodes:
             stored.append(RETURN)
 
         def read(names: Sequence[str]) -> dict[str, Array]:
-            found = {**table.flat, **texts}
-            return {name: found[name] if name in found else self.stored(name) for name in names}
+            known = {**table.flat, **texts}
+            return {name: known[name] if name in known else self.stored(name) for name in names}
 
         texts: dict[str, Array] = {}
         for name in asked:

@@ -113,7 +113,8 @@ def _parse(text: str) -> ast.expr:
     try:
         return _tree(_WORD.sub(named, text.strip()))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise PlanError(f"expected an expression over metadata columns, got {text!r}: {error}") from error
+        hint = "; == compares" if re.search(r"[^=<>!]=[^=]", text) else ""
+        raise PlanError(f"expected an expression over metadata columns, got {text!r}{hint}") from error
 
 
 def _tree(text: str) -> ast.expr:

@@ -294,9 +294,9 @@ class MappingReading:
         if len(self._found.units) > 1 and self._mapping.rows is None:
             metadata = {"file": unit.files[""][0].relative_to(self._path).as_posix(), **metadata}
         for name, rule in self._mapping.metadata.items():
-            found = leaves.metadata_of(name, rule)
-            self._found_metadata.update([name] if found else [])
-            metadata |= found
+            entries = leaves.metadata_of(name, rule)
+            self._found_metadata.update([name] if entries else [])
+            metadata |= entries
         return {**metadata, **{name: text for name, text in unit.texts.items() if text}}
 
     def state(self) -> MappingState:
