@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,19 +131,23 @@ class Hdf5Writer(writing.DatasetWriter):
     @contextmanager
     def _session(self) -> Generator[_Session]:
         """The file, locked for the block, which commits: still open where nobody else wrote since the last block."""
-        session = self._idle.pop() if self._idle else None
-        if session is not None and not session.file.resume():
-            session.close()
-            session = None
-        session = session or _Session(Appender.open(self._path, fsync=self._each))
+        session: _Session | None = None
+        with suppress(IndexError):
+            session = self._idle.pop()
         try:
+            if session is not None and not session.file.resume():
+                session.close()
+                session = None
+            if session is None:
+                session = _Session(Appender.open(self._path, fsync=self._each))
             if session.number < 0:
                 session.number, session.steps = self._totals(session.file, self._entries())
             yield session
             session.file.commit()
             session.file.pause()
         except BaseException:
-            session.close()
+            if session is not None:
+                session.close()
             raise
         if self._idle:  # another thread was quicker
             session.close()
