@@ -6,25 +6,30 @@ import functools
 import os
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
-from penstock.core.arrays import FloatArray
+from penstock.core.arrays import FloatArray, IntArray
 from penstock.errors import DataError, PlanError
 from penstock.plan.weights import Weight
 from penstock_chess.changed import encode_changed
 from penstock_chess.chunk_stages import ChunkRescorer, ChunkValidator, RecordRescorer
 from penstock_chess.compact import encode
+from penstock_chess.formats.archive import FORMAT as ARCHIVE
+from penstock_chess.formats.archive import ArchiveSource
 from penstock_chess.formats.lc0 import FRAME, Missing, open_chunks
 from penstock_chess.rescore import Rescorer
 from penstock_chess.tensors import ChessTensors
 from penstock_chess.validate import REFERENCE, Fault
-from penstock_live.chunk_sources import ChunkSourceLoader
+from penstock_live.chunk_sources import ChunkSourceLoader, Inlet
 from penstock_live.directory import FilePathProvider, Watch
 from penstock_live.hooks import ChunkFunctions, ChunkStages, Frames, Transform
 from penstock_live.journal import Journal, Move
 from penstock_live.pipeline import LiveOptions, LivePipeline
+from penstock_live.source_chunks import EpisodeInlet
 from penstock_live.splitter import ChunkSourceSplitter, SplitPart
 
 
@@ -80,6 +85,22 @@ class DiffFocus:
         return np.where(np.isnan(orig), self.default_weight, weights)
 
 
+class ArchiveInlet(EpisodeInlet):
+    """Reads the games of an archive as chunks, and appended games when they are there. Rows are frames."""
+
+    def __init__(self, source: ArchiveSource) -> None:
+        super().__init__(source, list(source.spec))
+        self._archive = source
+
+    @override
+    def read(self, episode: int) -> Frames:
+        return self._archive.frames(episode)
+
+    @override
+    def rows(self, steps: IntArray) -> Frames:
+        return self._archive.frame_rows(steps)
+
+
 def chess_inlet(
     directory: str | os.PathLike[str],
     *,
@@ -89,14 +110,15 @@ def chess_inlet(
     verify: bool = False,
     as_stored: bool = False,
     threads: int = 1,
-) -> ChunkSourceLoader:
-    """Open the games below a directory, which may grow meanwhile.
+) -> Inlet:
+    """Open the games below a directory, or of an archive, which may grow meanwhile.
 
     `chess_pipeline` does this itself. Call it to build a pipeline of several folders or outputs, together with
     `chess_hooks`.
 
     Args:
-        directory: Folder of `.gz` chunks and tar files, searched recursively.
+        directory: Folder of `.gz` chunks and tar files, searched recursively; or an archive, whose frames are read
+            alone: options about files have no meaning there.
         watch: How new files are found: `"auto"`, `"native"`, `"poll"`, or `"off"` for a finished directory. With
             `"off"` every file counts; otherwise files that were written just now wait. The default is `"auto"`.
         settle: Seconds without a change after which a file counts as complete. The default is 2.
@@ -111,7 +133,7 @@ def chess_inlet(
 
     Raises:
         FormatError: The directory does not exist.
-        PlanError: An option is out of range.
+        PlanError: An option is out of range, or it is about files and games are in an archive.
 
     Example:
         >>> import tempfile
@@ -129,6 +151,10 @@ def chess_inlet(
         ...     (next(batches)["chunk"] >> 48).tolist()  # the stream of each position
         [0, 0, 1, 0, 0, 0, 1, 0]
     """
+    if ARCHIVE.recognises(Path(directory)):
+        if missing_st != "zero" or verify:
+            raise PlanError("expected no missing_st and no verify with an archive, which has frames as they were written")
+        return ArchiveInlet(ArchiveSource(Path(directory)))
     provider = FilePathProvider(directory, watch=watch, settle=settle)
     opener = functools.partial(open_chunks, missing_st=missing_st, verify=verify, as_stored=as_stored)
     return ChunkSourceLoader(provider, opener, threads)
@@ -204,7 +230,8 @@ def chess_pipeline(
     far as the last position that is wanted. Damage behind it is not noticed, unless `verify` is set.
 
     Args:
-        directory: Folder of `.gz` chunks and tar files, searched recursively.
+        directory: Folder of `.gz` chunks and tar files, searched recursively; or an archive, from which each frame is
+            read alone.
         tensors: Arrays of a batch. The default is `ChessTensors()`: planes, probabilities and values in float32.
         rescorer: Checks each game and corrects its targets. The default is None: targets stay.
         validate: Faults for which a game is left out before it is rescored; True stands for `REFERENCE`, the faults
@@ -254,7 +281,7 @@ def chess_pipeline(
     return LivePipeline(_part(inlet, split, part), chosen, hooks=hooks, decode=decode, journal=journal, replay=replay)
 
 
-def _part(inlet: ChunkSourceLoader, split: Sequence[Weight] | None, part: int) -> ChunkSourceLoader | SplitPart:
+def _part(inlet: Inlet, split: Sequence[Weight] | None, part: int) -> Inlet | SplitPart:
     """All games, or a part of them."""
     if split is not None:
         return SplitPart(inlet, ChunkSourceSplitter(split), part)

@@ -16,10 +16,12 @@ from penstock.errors import SpecError
 from penstock.flow.metrics import StageMetrics
 from penstock.formats.base.source import Source
 from penstock_live.account import SourceGone
-from penstock_live.chunk_source import ChunkSource, Wanted, chosen
+from penstock_live.chunk_source import ChunkSource, Wanted, WantedOfEach
 from penstock_live.chunk_sources import Inlet
 from penstock_live.journal import Arrival
 from penstock_live.open_source import OpenSource
+
+SOME = 4 << 20  # bytes of rows of several episodes that are read in one go
 
 
 class RowLayout:
@@ -119,6 +121,17 @@ class EpisodeInlet(Inlet):
         columns = self.source.read(list(self.layout.fields), span)
         return self.layout.pack({name: np.asarray(values)[0] for name, values in columns.items()})
 
+    def rows(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """`[n, width]` rows of single steps, of any episodes.
+
+        Args:
+            steps: `[n]` numbers of the steps, counted over all episodes.
+        """
+        ones, places = np.ones_like(steps), np.arange(len(steps))
+        selection = Selection(np.zeros_like(steps), steps, ones, places, (len(steps), 1))
+        columns = self.source.read(list(self.layout.fields), selection)
+        return self.layout.pack({name: np.asarray(values)[:, 0] for name, values in columns.items()})
+
     def _news(self) -> list[OpenSource]:
         first, last = self._seen, len(self.source)
         if first == last:
@@ -147,4 +160,24 @@ class _EpisodeChunks(ChunkSource):
         return self._count
 
     def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
-        return chosen(self._inlet.read(self._first + i), wanted)
+        if wanted is None:
+            return self._inlet.read(self._first + i)
+        first, last = self._inlet.source.episode_rows("step", self._first + i)
+        return self._inlet.rows(first + wanted(last - first))
+
+    @override
+    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
+        """Some rows of each of several episodes, in one read of up to 4 MiB."""
+        steps: list[npt.NDArray[np.int64]] = []
+        left = SOME // self._inlet.layout.width
+        for number, i in enumerate(chunks):
+            first, last = self._inlet.source.episode_rows("step", self._first + i)
+            places = first + wanted(number, last - first)
+            left -= len(places)
+            if left < 0:
+                break
+            steps.append(places)
+        if not steps:
+            return [None] * len(chunks)
+        rows = np.split(self._inlet.rows(np.concatenate(steps)), np.cumsum([len(each) for each in steps])[:-1])
+        return [*rows, *[None] * (len(chunks) - len(rows))]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import override
 
-from penstock.core.arrays import AnyArray, ByteArray
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Field, Spec
@@ -73,18 +73,21 @@ class ArchiveSource(OverlaySource):
             last.selection, last.rows = selection, self._store.read_ragged(ROW, selection)
         return last.rows
 
-    def frames(self, e: int, places: AnyArray | None = None) -> ByteArray:
-        """`[n, 8396]` the frames of game `e`, or those at some places of it, in new memory: every bit as written."""
+    def frames(self, e: int) -> ByteArray:
+        """`[n, 8396]` the frames of game `e`, in new memory: every bit as it was written."""
         first, last = self.episode_rows("step", e)
-        numbers = first + (np.arange(last - first) if places is None else np.asarray(places, np.int64))
-        ones = np.ones_like(numbers)
-        selection = Selection(np.zeros_like(numbers), numbers, ones, np.arange(len(numbers)), (len(numbers), 1))
+        return self.frame_rows(np.arange(first, last))
+
+    def frame_rows(self, steps: IntArray) -> ByteArray:
+        """`[n, 8396]` the frames of single steps, counted over all games, in new memory."""
+        ones, places = np.ones_like(steps), np.arange(len(steps))
+        selection = Selection(np.zeros_like(steps), steps, ones, places, (len(steps), 1))
         self.check("step", selection)
         values, offsets = row_bytes(self._store.read_ragged(ROW, selection))
-        out = np.empty((len(numbers), FRAME.itemsize), np.uint8)
+        out = np.empty((len(steps), FRAME.itemsize), np.uint8)
         bad = decode_rows(values, offsets, out)
         if bad >= 0:
-            raise self._damaged(int(numbers[bad]))
+            raise self._damaged(int(steps[bad]))
         return out
 
     def _damaged(self, row: int) -> FormatError:
