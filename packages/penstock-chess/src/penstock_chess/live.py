@@ -15,6 +15,7 @@ from typing_extensions import override
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.errors import DataError, PlanError
 from penstock.plan.weights import Weight
+from penstock_chess.archiving import ArchivingLoader, GameArchive
 from penstock_chess.changed import encode_changed
 from penstock_chess.chunk_stages import ChunkRescorer, ChunkValidator, RecordRescorer
 from penstock_chess.compact import encode
@@ -110,6 +111,7 @@ def chess_inlet(
     verify: bool = False,
     as_stored: bool = False,
     threads: int = 1,
+    archive: str | os.PathLike[str] | None = None,
 ) -> Inlet:
     """Open the games below a directory, or of an archive, which may grow meanwhile.
 
@@ -127,6 +129,8 @@ def chess_inlet(
         as_stored: Whether records stay as they are in the files, which is faster. The functions of the pipeline must
             then read none of their fields. The default is False.
         threads: Threads that open files; 0 opens them in the caller. The default is 1.
+        archive: Archive to which each game is added when it is read for the first time, as it is in its file. The
+            archive is created if it does not exist. The default is None: none.
 
     Returns:
         The files of games, as input of a `Stream`.
@@ -152,11 +156,15 @@ def chess_inlet(
         [0, 0, 1, 0, 0, 0, 1, 0]
     """
     if ARCHIVE.recognises(Path(directory)):
-        if missing_st != "zero" or verify:
-            raise PlanError("expected no missing_st and no verify with an archive, which has frames as they were written")
+        if missing_st != "zero" or verify or archive is not None:
+            raise PlanError(
+                "expected games in files with missing_st, verify or archive, got an archive; leave them out"
+            )
         return ArchiveInlet(ArchiveSource(Path(directory)))
     provider = FilePathProvider(directory, watch=watch, settle=settle)
     opener = functools.partial(open_chunks, missing_st=missing_st, verify=verify, as_stored=as_stored)
+    if archive is not None:
+        return ArchivingLoader(provider, opener, threads, GameArchive(Path(archive), missing_st))
     return ChunkSourceLoader(provider, opener, threads)
 
 
@@ -220,6 +228,7 @@ def chess_pipeline(
     settle: float = 2.0,
     missing_st: Missing = "zero",
     verify: bool = False,
+    archive: str | os.PathLike[str] | None = None,
     journal: Journal | str | os.PathLike[str] | None = None,
     replay: Sequence[Move] | None = None,
     **options: Any,
@@ -244,6 +253,8 @@ def chess_pipeline(
         settle: Seconds without a change after which a file counts as complete. The default is 2.
         missing_st: Short-term values of records of version 6: `"zero"` (the default) or `"nan"`.
         verify: Whether each game is unpacked completely and its checksum compared. The default is False.
+        archive: Archive to which each game is added when it is read for the first time, as it is in its file. It is
+            created if it does not exist, and may be read meanwhile. The default is None: none.
         journal: File, or journal, that records each move of the window. The default is None.
         replay: Moves of a journal to repeat. The default is None.
         options: Options of `LiveOptions`: `window` (games), `rate` or `count` (positions taken at each use of a game),
@@ -276,7 +287,7 @@ def chess_pipeline(
     how: dict[str, Any] = {"missing_st": missing_st, "verify": verify, "as_stored": stored}
     hooks = chess_hooks(rescorer=rescorer, validate=validate, weights=weights, **how)
     watch, how["threads"] = "off" if chosen.follow is False else watch, 1 if chosen.threads is None else chosen.threads
-    inlet = chess_inlet(directory, watch=watch, settle=settle, **how)
+    inlet = chess_inlet(directory, watch=watch, settle=settle, archive=archive, **how)
     decode = (tensors or ChessTensors()).decode
     return LivePipeline(_part(inlet, split, part), chosen, hooks=hooks, decode=decode, journal=journal, replay=replay)
 

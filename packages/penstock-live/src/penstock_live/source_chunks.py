@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -168,16 +169,19 @@ class _EpisodeChunks(ChunkSource):
     @override
     def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
         """Some rows of each of several episodes, in one read of up to 4 MiB."""
+        numbers = self._first + np.asarray(chunks, np.int64)
+        offsets = self._inlet.source.offsets
+        begins, ends = offsets[numbers].tolist(), offsets[numbers + 1].tolist()
         steps: list[npt.NDArray[np.int64]] = []
-        left = SOME // self._inlet.layout.width
-        for number, i in enumerate(chunks):
-            first, last = self._inlet.source.episode_rows("step", self._first + i)
-            places = first + wanted(number, last - first)
-            left -= len(places)
-            if left < 0:
+        bounds = [0]
+        for number, (first, last) in enumerate(zip(begins, ends, strict=True)):
+            places = wanted(number, last - first)
+            if (bounds[-1] + len(places)) * self._inlet.layout.width > SOME:
                 break
-            steps.append(places)
+            steps.append(first + places)
+            bounds.append(bounds[-1] + len(places))
         if not steps:
             return [None] * len(chunks)
-        rows = np.split(self._inlet.rows(np.concatenate(steps)), np.cumsum([len(each) for each in steps])[:-1])
+        found = self._inlet.rows(np.concatenate(steps))
+        rows = [found[a:b] for a, b in pairwise(bounds)]
         return [*rows, *[None] * (len(chunks) - len(rows))]

@@ -15,6 +15,7 @@ from penstock.formats.columns.writer import ColumnsWriter, create_store
 from penstock_chess.compact import encode
 from penstock_chess.formats.archive.source import CONTENT, ROW, ROWS
 from penstock_chess.formats.lc0.records import SPEC, check_spec, frames_of
+from penstock_chess.formats.lc0.upgrade import Missing
 
 
 class ArchiveWriter(ColumnsWriter):
@@ -43,6 +44,9 @@ class ArchiveWriter(ColumnsWriter):
         """Save one game; returns its number in the archive."""
         return self.write_frames(frames_of(episode), episode.metadata)
 
-    def write_frames(self, frames: ByteArray, metadata: Mapping[str, Any] | None = None) -> int:
-        """Save the frames `[n, 8396]` of a game, every bit of them; returns its number in the archive."""
-        return super().write(Episode(ROWS, {ROW: encode(frames)}, 0, dict(metadata or {})))
+    def write_frames(
+        self, frames: ByteArray, metadata: Mapping[str, Any] | None = None, *, missing_st: Missing = "zero"
+    ) -> int:
+        """Save a game, `[n, 8396]` frames or `[n, 8356]` records of version 6, as `encode` takes them: every bit of it;
+        returns its number in the archive."""
+        return super().write(Episode(ROWS, {ROW: encode(frames, missing_st=missing_st)}, 0, dict(metadata or {})))
