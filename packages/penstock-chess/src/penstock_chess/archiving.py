@@ -89,9 +89,9 @@ class ArchivedChunks(ChunkSource):
     def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[ByteArray | None]:
         """As `ChunkSource.load_some`; chunks that are not archived are left to `load`."""
         known = [number for number, i in enumerate(chunks) if f"{self._stored}:{i}" in self._archive]
-        found = self._chunks.load_some([chunks[number] for number in known], lambda k, n: wanted(known[k], n))
+        loaded = self._chunks.load_some([chunks[number] for number in known], lambda k, n: wanted(known[k], n))
         frames: list[ByteArray | None] = [None] * len(chunks)
-        for number, each in zip(known, found, strict=True):
+        for number, each in zip(known, loaded, strict=True):
             frames[number] = each
         return frames
 

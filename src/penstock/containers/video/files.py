@@ -328,7 +328,7 @@ class VideoFiles:
 
         Cost: two reads a file.
         """
-        pixels = () if self._pixels == "rgb24" else (self._pixels,)  # digests of colours are those of earlier versions
+        pixels = () if self._pixels == "rgb24" else (self._pixels,)  # earlier versions have the same digests of colours
         digest = hashlib.sha256(repr((self._stream, self._size, self.layout, *pixels)).encode())
         for path in self.paths:
             with open_video(path) as file:

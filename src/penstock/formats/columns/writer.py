@@ -432,7 +432,7 @@ class ColumnsWriter(Writer):
         self._segment.close()
 
     def _read_retention(self) -> RetentionState | None:
-        """What the store keeps, which a replay may say at any time. Cost: one `stat`."""
+        """The steps that the store keeps, which a replay may say at any time. Cost: one `stat`."""
         try:
             status = os.stat(self._retention_path)
         except FileNotFoundError:

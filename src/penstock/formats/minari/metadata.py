@@ -69,15 +69,16 @@ class TotalsFile:
     """
 
     def __init__(self, path: Path, head: bytes, beside: int, *, durable: bool) -> None:
-        self._path, self._head, self._durable = os.fspath(path), head, durable
-        self._beside = beside  # bytes of the files beside the one with the episodes
+        self._path = os.fspath(path)
+        self._head, self._durable = head, durable
+        self._beside = beside  # bytes of the other files of the dataset
         self._fd = open_regular(path, os.O_RDWR)
         status = os.fstat(self._fd)
         self._identity = status.st_dev, status.st_ino
 
     @classmethod
     def write(cls, main: Path, entries: Mapping[str, Any], episodes: int, steps: int, *, durable: bool) -> TotalsFile:
-        """Replace the file beside `main` by one with these entries and totals."""
+        """Replace the file next to `main` by one with these entries and totals."""
         nbytes = os.path.getsize(main)
         beside = bytes_of(main.parent) - nbytes
         head = _totals(episodes, steps, beside + nbytes)
@@ -88,7 +89,7 @@ class TotalsFile:
         return cls(path, head, beside, durable=durable)
 
     def holds(self) -> bool:
-        """Whether it still is the file at its path, and nobody else wrote to it."""
+        """Whether it still is the file at its path, and no other process wrote to it."""
         try:
             there = os.stat(self._path)
         except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Columns of episodes, read from the lists of records.
 
 Where the values of all records are in one piece in the files, a `RowMap` copies them in place. A kernel reads the rows
-of many other records with one call (`read_pieces`). What is unusual or damaged is left to `read_into`, which reads rows
+of many other records with one call (`read_pieces`). Unusual or damaged records are left to `read_into`, which reads rows
 of one record and says what is wrong with them.
 """
 
