@@ -54,7 +54,7 @@ class VideoWriter:
             `"gray12le"` takes frames of one channel of 12 bits, as `VideoFiles(..., pixels="gray12le")` reads them.
         options: More options of the encoder, such as `{"preset": "8"}`.
         overwrite: Whether an existing file is replaced. The default is False.
-        durable: The files that are flushed to the disk before the file gets its name: `"none"` (the default), `"file"`, or
+        durable: What is flushed to the disk before the file gets its name: `"none"` (the default), `"file"`, or
             `"folder"`, so that the file survives a loss of power.
 
     Raises:

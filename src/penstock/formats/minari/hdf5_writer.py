@@ -130,7 +130,7 @@ class Hdf5Writer(writing.DatasetWriter):
 
     @contextmanager
     def _session(self) -> Generator[_Session]:
-        """The file, locked for the block, which commits: still open where no other process wrote since the last block."""
+        """The file, locked for the block, which commits: still open where no other process wrote meanwhile."""
         session: _Session | None = None
         with suppress(IndexError):
             session = self._idle.pop()
@@ -155,7 +155,7 @@ class Hdf5Writer(writing.DatasetWriter):
             self._idle.append(session)
 
     def _changed_entries(self, session: _Session) -> dict[str, Any]:
-        """The dataset's entries, unless only the totals have to change, in an open file that no other process touched."""
+        """The dataset's entries, unless only the totals change, in an open file that no other process touched."""
         if self._layout == "0.4" or (session.totals is not None and session.totals.holds()):
             return {}
         session.close_totals()

@@ -1,8 +1,8 @@
 """Columns of episodes, read from the lists of records.
 
 Where the values of all records are in one piece in the files, a `RowMap` copies them in place. A kernel reads the rows
-of many other records with one call (`read_pieces`). Unusual or damaged records are left to `read_into`, which reads rows
-of one record and says what is wrong with them.
+of many other records with one call (`read_pieces`). Unusual or damaged records are left to `read_into`, which reads
+rows of one record and says what is wrong with them.
 """
 
 from __future__ import annotations
