@@ -59,7 +59,7 @@ class Storage:
     """How arrays are stored: `compression` with `level` 0 to 9, in chunks of about `chunk_bytes`.
 
     `checksum` adds Fletcher-32 to each chunk, which our reader and libhdf5 verify when they read it. With neither, an
-    array is one chunk, so that the file has it in one piece; values of variable length have no checksum.
+    array is one chunk, so that it is in one piece in the file; values of variable length have no checksum.
     """
 
     compression: Literal["gzip"] | None = None
@@ -77,7 +77,7 @@ class Storage:
 
 
 PLAIN = Storage()
-TEMPLATE_BYTES = 8192  # of values at most: values of longer episodes take more time than the structure around them
+TEMPLATE_BYTES = 8192  # of values at most: more values take more time to write than the objects around them
 TEMPLATES = 1024
 
 
@@ -111,7 +111,7 @@ class ObjectWriter:
         return self._tail.put(object_header((), first=(raw + attrs[0], count + attrs[1])))
 
     def _template(self, datasets: Mapping[str, Value]) -> Template | None:
-        """The bytes that a group of a few small arrays is copied from."""
+        """The template of a group of a few small arrays; None for other groups."""
         if self._storage != PLAIN:
             return None
         shapes: list[tuple[str, np.dtype[Any] | None, tuple[int, ...]]] = []
@@ -299,7 +299,7 @@ def _messages(attrs: Mapping[str, bytes]) -> list[Message]:
 
 
 def _numbers(attrs: Mapping[str, Any]) -> Block | None:
-    """Attributes that are all numbers of 64 bits, as most episodes have them; else None."""
+    """Attributes as messages, if all are numbers of 64 bits, as in most episodes; else None."""
     kinds: list[tuple[str, type[Any]]] = [(name, type(value)) for name, value in attrs.items()]
     layout = _number_layout(tuple(kinds))
     if layout is None:

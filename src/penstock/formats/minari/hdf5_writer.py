@@ -65,7 +65,7 @@ def create(
 
 @dataclass(slots=True)
 class _Session:
-    """The open file, and what stands in it as long as no other process writes to it."""
+    """The open file and its totals, for as long as no other writer changes it."""
 
     file: Appender
     number: int = -1  # of the next episode
@@ -130,7 +130,7 @@ class Hdf5Writer(writing.DatasetWriter):
 
     @contextmanager
     def _session(self) -> Generator[_Session]:
-        """The file, locked for the block, which commits: still open where no other process wrote meanwhile."""
+        """The file, locked for the block, which commits: still open if no other writer came since the last block."""
         session: _Session | None = None
         with suppress(IndexError):
             session = self._idle.pop()
@@ -155,7 +155,7 @@ class Hdf5Writer(writing.DatasetWriter):
             self._idle.append(session)
 
     def _changed_entries(self, session: _Session) -> dict[str, Any]:
-        """The dataset's entries, unless only the totals change, in an open file that no other process touched."""
+        """The dataset's entries; empty where only the totals change, in the open file."""
         if self._layout == "0.4" or (session.totals is not None and session.totals.holds()):
             return {}
         session.close_totals()
