@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from typing_extensions import override
 
-from penstock.core.arrays import FloatArray, IntArray
+from penstock.core.arrays import FloatArray
 from penstock.errors import DataError, PlanError
 from penstock.plan.weights import Weight
-from penstock_chess.archiving import ArchivingLoader, GameArchive
+from penstock_chess.archiving import ArchiveInlet, ArchivingLoader, GameArchive
 from penstock_chess.changed import encode_changed
 from penstock_chess.chunk_stages import ChunkRescorer, ChunkValidator, RecordRescorer
 from penstock_chess.compact import encode
@@ -30,7 +29,6 @@ from penstock_live.directory import FilePathProvider, Watch
 from penstock_live.hooks import ChunkFunctions, ChunkStages, Frames, Transform
 from penstock_live.journal import Journal, Move
 from penstock_live.pipeline import LiveOptions, LivePipeline
-from penstock_live.source_chunks import EpisodeInlet
 from penstock_live.splitter import ChunkSourceSplitter, SplitPart
 
 
@@ -84,22 +82,6 @@ class DiffFocus:
             weights = np.minimum((mean * self.alpha + self.beta) ** self.gamma, self.tau)
         weights = np.maximum(np.nan_to_num(weights, nan=0.0, neginf=0.0), 0.0)
         return np.where(np.isnan(orig), self.default_weight, weights)
-
-
-class ArchiveInlet(EpisodeInlet):
-    """Reads the games of an archive as chunks, and appended games when they are there. Rows are frames."""
-
-    def __init__(self, source: ArchiveSource) -> None:
-        super().__init__(source, list(source.spec))
-        self._archive = source
-
-    @override
-    def read(self, episode: int) -> Frames:
-        return self._archive.frames(episode)
-
-    @override
-    def rows(self, steps: IntArray) -> Frames:
-        return self._archive.frame_rows(steps)
 
 
 def chess_inlet(
@@ -157,9 +139,7 @@ def chess_inlet(
     """
     if ARCHIVE.recognises(Path(directory)):
         if missing_st != "zero" or verify or archive is not None:
-            raise PlanError(
-                "expected games in files with missing_st, verify or archive, got an archive; leave them out"
-            )
+            raise PlanError("expected files with missing_st, verify or archive, got an archive; leave them out")
         return ArchiveInlet(ArchiveSource(Path(directory)))
     provider = FilePathProvider(directory, watch=watch, settle=settle)
     opener = functools.partial(open_chunks, missing_st=missing_st, verify=verify, as_stored=as_stored)

@@ -1,5 +1,7 @@
 """Archives of games: every frame as it was, read alone; written by conversions and by others, damaged, growing."""
 
+# pyright: basic
+
 from __future__ import annotations
 
 import gzip
@@ -82,7 +84,8 @@ def test_all_games_of_all_formats_come_back_in_any_order(golden: Path, tmp_path:
 @pytest.mark.parametrize("seed", range(4))
 def test_odd_frames_come_back_bit_for_bit(tmp_path: Path, seed: int) -> None:
     games = [random_frames(seed, n) for n in (5, 0, 1, 17)]
-    with ArchiveWriter.create(tmp_path / "games", SPEC) as writer:
+    writer = ArchiveWriter.create(tmp_path / "games", SPEC)
+    with writer:
         assert [writer.write_frames(frames) for frames in games] == [0, 1, 2, 3]
     with ArchiveSource(tmp_path / "games") as source:
         for e, frames in enumerate(games):
@@ -98,7 +101,8 @@ def test_odd_frames_come_back_bit_for_bit(tmp_path: Path, seed: int) -> None:
 
 def test_compact_rows_are_the_column_of_the_store(golden: Path, tmp_path: Path) -> None:
     frames = loaded(golden / CHUNKS[0])
-    with ArchiveWriter.create(tmp_path / "games", SPEC) as writer:
+    writer = ArchiveWriter.create(tmp_path / "games", SPEC)
+    with writer:
         writer.write_frames(frames)
     with penstock.open(tmp_path / "games", format="columns") as store:
         tensors = ChessTensors("bits")
@@ -116,7 +120,7 @@ def test_a_reader_sees_games_that_are_appended(tmp_path: Path) -> None:
             assert len(games) == e
             writer.write(game(e))
             games = games.refresh()
-            assert np.array_equal(games[e]["planes"], game(e).columns["planes"])
+            assert np.array_equal(games[e]["planes"], np.asarray(game(e).columns["planes"]))
 
 
 def test_what_was_cut_off_is_no_game_and_the_next_writer_removes_it(tmp_path: Path) -> None:

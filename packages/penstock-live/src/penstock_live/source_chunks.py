@@ -182,6 +182,6 @@ class _EpisodeChunks(ChunkSource):
             bounds.append(bounds[-1] + len(places))
         if not steps:
             return [None] * len(chunks)
-        found = self._inlet.rows(np.concatenate(steps))
-        rows = [found[a:b] for a, b in pairwise(bounds)]
+        together = self._inlet.rows(np.concatenate(steps))
+        rows = [together[a:b] for a, b in pairwise(bounds)]
         return [*rows, *[None] * (len(chunks) - len(rows))]
