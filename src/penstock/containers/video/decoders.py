@@ -101,7 +101,7 @@ def errors_of(path: Path, packet: int) -> Generator[None]:
 
 
 class PooledDecoder(Protocol):
-    """What a pool keeps."""
+    """A decoder in a pool."""
 
     nbytes: int
 
