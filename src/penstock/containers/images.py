@@ -47,7 +47,7 @@ _NATIVE = {"1": "L", "I;16B": "I;16", "PA": "RGBA", "CMYK": "RGB", "La": "LA", "
 
 @dataclass(frozen=True)
 class ImageHeader:
-    """The facts in the header of an encoded image."""
+    """The header of an encoded image."""
 
     encoding: str
     shape: tuple[int, int, int]
@@ -97,7 +97,7 @@ def decode_into(blob: bytes, out: AnyArray, *, convert: bool = False, fast_jpeg:
 
 
 def decode_rows(blobs: Sequence[bytes], out: AnyArray, *, where: str = "", first: int = 0, **options: bool) -> None:
-    """Decode an image into each row of an array, on all cores. `decode_into` has the options."""
+    """Decode an image into each row of an array with the options of `decode_into`, on all cores."""
 
     def decode_row(i: int) -> None:
         try:
@@ -158,7 +158,7 @@ def _optional(name: str) -> Any:
 
 @cache
 def _imagecodecs() -> Any:
-    """Return the module, or None. Its warnings, as of colour profiles, are printed only if a program handles logs."""
+    """Return the module, or None. Its warnings are printed only where a program handles logs."""
     if (module := _optional("imagecodecs")) is not None:
         logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
     return module

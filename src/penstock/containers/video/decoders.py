@@ -101,7 +101,7 @@ def errors_of(path: Path, packet: int) -> Generator[None]:
 
 
 class PooledDecoder(Protocol):
-    """An item of a pool."""
+    """A decoder in a pool."""
 
     nbytes: int
 

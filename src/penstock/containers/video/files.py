@@ -75,7 +75,7 @@ class VideoFiles:
         pixels: `"rgb24"` for colours, uint8; or `"gray12le"` for one channel of 12 bits, uint16, as depth maps have,
             which `decoder="pyav"` alone reads. The default is `"rgb24"`.
         threads: Most threads of a read. 0 decodes in the calling thread. The default None is the number of cores.
-            All reads of a process together use as many decoders at a time as there are cores.
+            All reads of a process together use one decoder a core at a time.
         cache_bytes: Decoded frames kept in memory, those used last. The default 0 keeps none. With a cache, all frames
             that are decoded on the way to a wanted one are kept too.
         decoder: `"pyav"`, the default, or `"torchcodec"`, which must be installed and takes no `size`.
@@ -328,7 +328,7 @@ class VideoFiles:
 
         Cost: two reads a file.
         """
-        pixels = () if self._pixels == "rgb24" else (self._pixels,)  # earlier versions have the same digests of colours
+        pixels = () if self._pixels == "rgb24" else (self._pixels,)  # digests of colours stay as in earlier versions
         digest = hashlib.sha256(repr((self._stream, self._size, self.layout, *pixels)).encode())
         for path in self.paths:
             with open_video(path) as file:

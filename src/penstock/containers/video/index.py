@@ -410,7 +410,7 @@ def _keep(place: Path, key: str, header: dict[str, Any], arrays: dict[str, AnyAr
     """Store an index; a cache that cannot be written costs time later, and nothing else."""
     with suppress(OSError):
         write_arrays(place, MAGIC, key, header, arrays)
-        if place.name.startswith("00"):  # looking at all files takes time: after one index of 256
+        if place.name.startswith("00"):  # looking at each file takes time: after one index of 256
             make_room(place.parent, "*", CACHE_BYTES)
 
 

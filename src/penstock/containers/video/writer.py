@@ -1,4 +1,4 @@
-"""Write a video file from frames, encoded by a thread of its own; and join video files of one encoding into one file.
+"""Write a video file from frames, encoded by its own thread; and join video files of one encoding into one file.
 
 The encoder works behind the caller: `append` copies frames into a queue of at most `QUEUE_BYTES` bytes and returns. One
 thread for each writer encodes them in order, so several cameras use several cores. The file is written under a hidden
@@ -280,7 +280,7 @@ def same_priority() -> Generator[None]:
 
     SVT-AV1, the encoder of AV1, asks for the highest real-time priority where it runs as root: for its own threads, and
     for the thread that opens it, with all that this thread starts later. Such threads take a core before all others: a
-    command that encodes on as many threads as there are cores stops everything else on the machine for seconds. The
+    command that encodes on a thread for each core stops everything else on the machine for seconds. The
     encoder has no option against it. Elsewhere than on Linux nothing is changed.
     """
     if sys.platform != "linux":
