@@ -2,7 +2,8 @@
 
 Claims: a frame of 8396 bytes takes some 420; expansion into float32 tensors is bound by writing them (about the rate of
 filling the same buffers with zeros, and above it where the kernel writes around the cache); encoding frames that have
-just been unpacked costs less than a fifth of unpacking them.
+just been unpacked costs less than a fifth of unpacking them; one position of an archive costs less than a twentieth of
+unpacking its game.
 
     python benchmarks/chess_frames.py PATH [--batch 1024] [--frames 16384] [--torch]
 
@@ -16,6 +17,7 @@ import argparse
 import gzip
 import importlib
 import re
+import tempfile
 import time
 import zlib
 from collections.abc import Callable
@@ -26,8 +28,11 @@ from typing import Any
 import figures
 import numpy as np
 
+from penstock.core.selection import Selection
+from penstock.formats.columns.source import ColumnsSource
 from penstock_chess.compact import decode, encode
-from penstock_chess.formats.lc0 import open_chunks
+from penstock_chess.formats.archive import ArchiveSource, ArchiveWriter
+from penstock_chess.formats.lc0 import SPEC, Lc0Source, open_chunks
 from penstock_chess.formats.lc0.records import FRAME
 from penstock_chess.rescore import Rescorer
 from penstock_chess.tensors import ChessTensors
@@ -144,6 +149,36 @@ def of_torch(frames: Any, batch: int) -> None:
     show("torch", f"a batch of {batch} by the operations for devices, on the CPU", batch, fastest(calls), "kernel")
 
 
+def of_archive(path: Path) -> None:
+    """One position of each game: compact rows and frames of an archive, beside the inflation of the whole game, and of
+    chunks of 16 frames by zlib's fastest level, as a general compressed store would have them."""
+    with tempfile.TemporaryDirectory() as folder, Lc0Source(path) as games:
+        with ArchiveWriter.create(Path(folder) / "archive", SPEC) as writer:
+            writer.write_all(games.episodes())
+        size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()) / games.steps
+        figures.record("archive.frame", size, "B")
+        random = np.random.default_rng(0)
+        steps = random.permutation(games.offsets[:-1] + random.integers(0, np.diff(games.offsets)))
+        game = np.searchsorted(games.offsets, steps, "right") - 1
+        blobs = [gzip.compress(games.frames(e).tobytes(), 6) for e in game.tolist()]
+        parts = [games.frames(e)[:16].tobytes() for e in game.tolist()]
+        packed = [zlib.compress(part, 1) for part in parts]
+        print(
+            f"\narchive: {size:.0f} bytes a frame; {sum(map(len, packed)) / sum(map(len, parts)) * 8396:.0f} in chunks"
+        )
+        with ArchiveSource(Path(folder) / "archive") as archive, ColumnsSource(Path(folder) / "archive") as store:
+            ones, places = np.ones_like(steps), np.arange(len(steps))
+            selection = Selection(np.zeros_like(steps), steps, ones, places, (len(steps), 1))
+            calls: Calls = {
+                "inflate the game": lambda: [zlib.decompress(blob, 31) for blob in blobs],
+                "inflate 16 frames": lambda: [zlib.decompress(part) for part in packed],
+                "frames of the archive": lambda: archive.frame_rows(steps),
+                "compact rows of the archive": lambda: store.read_ragged("compact_row", selection),
+            }
+            calls |= {name.replace("inflate by", "inflate the game by"): c for name, c in inflaters(blobs).items()}
+            show("archive", "one position a game", len(steps), fastest(calls), "inflate the game")
+
+
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -154,6 +189,7 @@ def main() -> None:
     args = parser.parse_args()
     chunks = chunks_of(args.path, max(args.frames, 4 * args.batch))
     of_encoding(chunks)
+    of_archive(args.path)
     frames = np.concatenate(chunks)
     for planes in ("float32", "float16", "uint8", "bits"):
         of_expansion(frames, planes, args.batch)

@@ -12,6 +12,7 @@ import shutil
 import struct
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ def join_stores(parts: Sequence[Path], out: Path) -> None:
     """Move the segments of stores into one store. A second call continues after a kill."""
     layouts = [StoreLayout.read(part) for part in parts]
     first = layouts[0]
-    joined = StoreLayout(out, first.spec, first.packing)
+    joined = replace(first, root=out)
     (out / SEGMENTS).mkdir(parents=True, exist_ok=True)
     joined.write()
     write_json(out / METADATA, read_json(first.root / METADATA))
