@@ -24,7 +24,7 @@ PAGES = {
     "#/v3_video/1?row=20": ".cameras canvas[data-row='20']",
     "#/v3_video/1?with=3&diff=1&a=5&b=30": ".cameras canvas[data-row='0']",
     "#/v3_video/1?queue=sort%3Dnovelty": ".bar.review",
-    "#/gz?view=grid": ".grid svg.board[data-row]",
+    "#/gz?view=grid": ".thumbnail svg.board[data-row]",
     "#/gz/0?row=23": ".board[data-row='23']",
     "#/single.zarr/0?row=120": "canvas.scene[data-row='120']",
 }

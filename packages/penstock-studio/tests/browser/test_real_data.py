@@ -118,7 +118,7 @@ GRIDS = {
 @pytest.mark.parametrize(("page", "name"), [(THEMES[i % 2], name) for i, name in enumerate(GRIDS)], indirect=["page"])
 def test_episodes_as_a_grid(page: Any, real: ViewerServer, name: str) -> None:
     page.goto(f"{real.address}#/{name}")
-    page.wait_for_selector("#episodes tbody tr")
+    page.wait_for_selector("th:has-text('findings')")  # after the check, which draws the episodes again
     page.click("button:text-is('Grid')")
     page.wait_for_url("**view=grid")
     page.locator(".grid .thumbnail").first.scroll_into_view_if_needed()  # what cannot be seen is not made

@@ -16,7 +16,7 @@ const seen = new IntersectionObserver((entries) => {
     before = before.then(() => (target.isConnected ? works.get(target)() : null))
       .catch((error) => target.replaceChildren(element("span", { class: "dim" }, error.message)));
   }
-});
+}, { rootMargin: "200px" });
 
 export function thumbnail(api, info, e, steps) {
   const holder = element("div", { class: "thumbnail" });
