@@ -123,7 +123,7 @@ class Episode:
             known = list(self.columns)
             if name != path:  # a number, as of a list
                 example = f"episode[{known[0]!r}][0] is a value of the first step" if known else "it has no columns"
-                raise SpecError(f"expected the name of a column among {known}, got {path!r}; {example}")
+                raise SpecError(f"expected a column among {known}, got {path!r}; {example}")
             raise SpecError(f"expected a column among {known}, got {path!r}{suggestion(name, known)}")
         return self.columns[name] if name in self.columns else self._part(name, None)
 

@@ -95,7 +95,7 @@ def test_pictures_beside_a_log_are_its_rows(tmp_path: Path) -> None:
     assert adopt(tmp_path)[0] == 0
     with collected_damage(), penstock.open(tmp_path) as data:
         assert [len(episode) for episode in data] == [3, 5]
-        assert data[1].columns["frame"].tolist() == [0, 1, 2, 3, 4]
+        assert np.asarray(data[1].columns["frame"]).tolist() == [0, 1, 2, 3, 4]
         assert data[1].columns["frame_files"].shape == (5, 8, 9, 3)
 
 
