@@ -233,9 +233,9 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "statistics": (lambda data: data.statistics(), r"use penstock\.statistics\(data\)"),
     "windows of steps": (lambda data: data.steps().windows(2), r"windows\(n\) of the episodes, before steps\(\)"),
     "a name as environment": (
-        lambda _: penstock.rollout("CartPole-v1", episodes=1),
+        lambda _: penstock.rollout("CartPole-v1", episodes=1),  # type: ignore[arg-type]
         r"gymnasium\.make\('CartPole-v1'\)",
-    ),  # type: ignore[arg-type]
+    ),
 }
 
 

@@ -121,7 +121,7 @@ class Episode:
         name = str(path)
         if not any(under(name, each) for each in self.columns):
             known = list(self.columns)
-            if not isinstance(path, str):
+            if name != path:  # a number, as of a list
                 example = f"episode[{known[0]!r}][0] is a value of the first step" if known else "it has no columns"
                 raise SpecError(f"expected the name of a column among {known}, got {path!r}; {example}")
             raise SpecError(f"expected a column among {known}, got {path!r}{suggestion(name, known)}")

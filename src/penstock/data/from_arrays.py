@@ -80,6 +80,7 @@ def from_arrays(
 
     Raises:
         SpecError: The rows of a column fit no alignment.
+        ArgumentError: The columns have no names, or the lengths are no list.
 
     Example:
         >>> import numpy as np

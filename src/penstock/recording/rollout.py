@@ -57,6 +57,7 @@ def rollout(
 
     Raises:
         DataError: There is no limit.
+        ArgumentError: The environment is a name.
 
     Example:
         >>> import gymnasium

@@ -99,6 +99,28 @@ def test_pictures_beside_a_log_are_its_rows(tmp_path: Path) -> None:
         assert data[1].columns["frame_files"].shape == (5, 8, 9, 3)
 
 
+def test_values_and_arrays_of_documents_become_metadata(tmp_path: Path) -> None:
+    np.savez(tmp_path / "0.npz", actions=np.zeros(3))
+    document = {"camera": {"fps": 20}, "words": ["pick", "none"], "state": "none", "goal": [1.5, 2.5]}
+    (tmp_path / "0.json").write_text(json.dumps(document))
+
+    def metadata(**rule: str) -> object:
+        rules = {"it": {"files": "{n}.json", **rule}}
+        with penstock.open(tmp_path, format="mapping", files="{n}.npz", metadata=rules) as data:
+            return data[0].metadata["it"]
+
+    given = [
+        {"from": "camera/fps"},
+        {"from": "goal"},
+        {"from": "words", "without": "no*"},
+        {"from": "x", "otherwise": "state"},
+    ]
+    assert [metadata(**rule) for rule in given] == [20, [1.5, 2.5], "pick", "none"]
+    assert metadata(**{"from": "state", "without": "no*"}) == []
+    (tmp_path / "0.json").write_text(json.dumps({"camera": {"fps": 30}}))
+    assert metadata() == 30  # the only one, also below another name
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [

@@ -6,25 +6,31 @@ import functools
 import os
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
-from penstock.core.arrays import FloatArray
+from penstock.core.arrays import FloatArray, IntArray
 from penstock.errors import DataError, PlanError
 from penstock.plan.weights import Weight
+from penstock_chess.archiving import ArchivingLoader, GameArchive
 from penstock_chess.changed import encode_changed
 from penstock_chess.chunk_stages import ChunkRescorer, ChunkValidator, RecordRescorer
 from penstock_chess.compact import encode
+from penstock_chess.formats.archive import FORMAT as ARCHIVE
+from penstock_chess.formats.archive import ArchiveSource
 from penstock_chess.formats.lc0 import FRAME, Missing, open_chunks
 from penstock_chess.rescore import Rescorer
 from penstock_chess.tensors import ChessTensors
 from penstock_chess.validate import REFERENCE, Fault
-from penstock_live.chunk_sources import ChunkSourceLoader
+from penstock_live.chunk_sources import ChunkSourceLoader, Inlet
 from penstock_live.directory import FilePathProvider, Watch
 from penstock_live.hooks import ChunkFunctions, ChunkStages, Frames, Transform
 from penstock_live.journal import Journal, Move
 from penstock_live.pipeline import LiveOptions, LivePipeline
+from penstock_live.source_chunks import EpisodeInlet
 from penstock_live.splitter import ChunkSourceSplitter, SplitPart
 
 
@@ -80,6 +86,22 @@ class DiffFocus:
         return np.where(np.isnan(orig), self.default_weight, weights)
 
 
+class ArchiveInlet(EpisodeInlet):
+    """Reads the games of an archive as chunks, and appended games when they are there. Rows are frames."""
+
+    def __init__(self, source: ArchiveSource) -> None:
+        super().__init__(source, list(source.spec))
+        self._archive = source
+
+    @override
+    def read(self, episode: int) -> Frames:
+        return self._archive.frames(episode)
+
+    @override
+    def rows(self, steps: IntArray) -> Frames:
+        return self._archive.frame_rows(steps)
+
+
 def chess_inlet(
     directory: str | os.PathLike[str],
     *,
@@ -89,14 +111,16 @@ def chess_inlet(
     verify: bool = False,
     as_stored: bool = False,
     threads: int = 1,
-) -> ChunkSourceLoader:
-    """Open the games below a directory, which may grow meanwhile.
+    archive: str | os.PathLike[str] | None = None,
+) -> Inlet:
+    """Open the games below a directory, or of an archive, which may grow meanwhile.
 
     `chess_pipeline` does this itself. Call it to build a pipeline of several folders or outputs, together with
     `chess_hooks`.
 
     Args:
-        directory: Folder of `.gz` chunks and tar files, searched recursively.
+        directory: Folder of `.gz` chunks and tar files, searched recursively; or an archive, whose frames are read
+            alone: options about files have no meaning there.
         watch: How new files are found: `"auto"`, `"native"`, `"poll"`, or `"off"` for a finished directory. With
             `"off"` every file counts; otherwise files that were written just now wait. The default is `"auto"`.
         settle: Seconds without a change after which a file counts as complete. The default is 2.
@@ -105,13 +129,15 @@ def chess_inlet(
         as_stored: Whether records stay as they are in the files, which is faster. The functions of the pipeline must
             then read none of their fields. The default is False.
         threads: Threads that open files; 0 opens them in the caller. The default is 1.
+        archive: Archive to which each game is added when it is read for the first time, as it is in its file. The
+            archive is created if it does not exist. The default is None: none.
 
     Returns:
         The files of games, as input of a `Stream`.
 
     Raises:
         FormatError: The directory does not exist.
-        PlanError: An option is out of range.
+        PlanError: An option is out of range, or it is about files and games are in an archive.
 
     Example:
         >>> import tempfile
@@ -129,8 +155,16 @@ def chess_inlet(
         ...     (next(batches)["chunk"] >> 48).tolist()  # the stream of each position
         [0, 0, 1, 0, 0, 0, 1, 0]
     """
+    if ARCHIVE.recognises(Path(directory)):
+        if missing_st != "zero" or verify or archive is not None:
+            raise PlanError(
+                "expected games in files with missing_st, verify or archive, got an archive; leave them out"
+            )
+        return ArchiveInlet(ArchiveSource(Path(directory)))
     provider = FilePathProvider(directory, watch=watch, settle=settle)
     opener = functools.partial(open_chunks, missing_st=missing_st, verify=verify, as_stored=as_stored)
+    if archive is not None:
+        return ArchivingLoader(provider, opener, threads, GameArchive(Path(archive), missing_st))
     return ChunkSourceLoader(provider, opener, threads)
 
 
@@ -194,6 +228,7 @@ def chess_pipeline(
     settle: float = 2.0,
     missing_st: Missing = "zero",
     verify: bool = False,
+    archive: str | os.PathLike[str] | None = None,
     journal: Journal | str | os.PathLike[str] | None = None,
     replay: Sequence[Move] | None = None,
     **options: Any,
@@ -204,7 +239,8 @@ def chess_pipeline(
     far as the last position that is wanted. Damage behind it is not noticed, unless `verify` is set.
 
     Args:
-        directory: Folder of `.gz` chunks and tar files, searched recursively.
+        directory: Folder of `.gz` chunks and tar files, searched recursively; or an archive, from which each frame is
+            read alone.
         tensors: Arrays of a batch. The default is `ChessTensors()`: planes, probabilities and values in float32.
         rescorer: Checks each game and corrects its targets. The default is None: targets stay.
         validate: Faults for which a game is left out before it is rescored; True stands for `REFERENCE`, the faults
@@ -217,6 +253,8 @@ def chess_pipeline(
         settle: Seconds without a change after which a file counts as complete. The default is 2.
         missing_st: Short-term values of records of version 6: `"zero"` (the default) or `"nan"`.
         verify: Whether each game is unpacked completely and its checksum compared. The default is False.
+        archive: Archive to which each game is added when it is read for the first time, as it is in its file. It is
+            created if it does not exist, and may be read meanwhile. The default is None: none.
         journal: File, or journal, that records each move of the window. The default is None.
         replay: Moves of a journal to repeat. The default is None.
         options: Options of `LiveOptions`: `window` (games), `rate` or `count` (positions taken at each use of a game),
@@ -249,12 +287,12 @@ def chess_pipeline(
     how: dict[str, Any] = {"missing_st": missing_st, "verify": verify, "as_stored": stored}
     hooks = chess_hooks(rescorer=rescorer, validate=validate, weights=weights, **how)
     watch, how["threads"] = "off" if chosen.follow is False else watch, 1 if chosen.threads is None else chosen.threads
-    inlet = chess_inlet(directory, watch=watch, settle=settle, **how)
+    inlet = chess_inlet(directory, watch=watch, settle=settle, archive=archive, **how)
     decode = (tensors or ChessTensors()).decode
     return LivePipeline(_part(inlet, split, part), chosen, hooks=hooks, decode=decode, journal=journal, replay=replay)
 
 
-def _part(inlet: ChunkSourceLoader, split: Sequence[Weight] | None, part: int) -> ChunkSourceLoader | SplitPart:
+def _part(inlet: Inlet, split: Sequence[Weight] | None, part: int) -> Inlet | SplitPart:
     """All games, or a part of them."""
     if split is not None:
         return SplitPart(inlet, ChunkSourceSplitter(split), part)

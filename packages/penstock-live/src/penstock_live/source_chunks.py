@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ from penstock.errors import SpecError
 from penstock.flow.metrics import StageMetrics
 from penstock.formats.base.source import Source
 from penstock_live.account import SourceGone
-from penstock_live.chunk_source import ChunkSource, Wanted, chosen
+from penstock_live.chunk_source import ChunkSource, Wanted, WantedOfEach
 from penstock_live.chunk_sources import Inlet
 from penstock_live.journal import Arrival
 from penstock_live.open_source import OpenSource
+
+SOME = 4 << 20  # bytes of rows of several episodes that are read in one go
 
 
 class RowLayout:
@@ -119,6 +122,17 @@ class EpisodeInlet(Inlet):
         columns = self.source.read(list(self.layout.fields), span)
         return self.layout.pack({name: np.asarray(values)[0] for name, values in columns.items()})
 
+    def rows(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """`[n, width]` rows of single steps, of any episodes.
+
+        Args:
+            steps: `[n]` numbers of the steps, counted over all episodes.
+        """
+        ones, places = np.ones_like(steps), np.arange(len(steps))
+        selection = Selection(np.zeros_like(steps), steps, ones, places, (len(steps), 1))
+        columns = self.source.read(list(self.layout.fields), selection)
+        return self.layout.pack({name: np.asarray(values)[:, 0] for name, values in columns.items()})
+
     def _news(self) -> list[OpenSource]:
         first, last = self._seen, len(self.source)
         if first == last:
@@ -147,4 +161,27 @@ class _EpisodeChunks(ChunkSource):
         return self._count
 
     def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
-        return chosen(self._inlet.read(self._first + i), wanted)
+        if wanted is None:
+            return self._inlet.read(self._first + i)
+        first, last = self._inlet.source.episode_rows("step", self._first + i)
+        return self._inlet.rows(first + wanted(last - first))
+
+    @override
+    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
+        """Some rows of each of several episodes, in one read of up to 4 MiB."""
+        numbers = self._first + np.asarray(chunks, np.int64)
+        offsets = self._inlet.source.offsets
+        begins, ends = offsets[numbers].tolist(), offsets[numbers + 1].tolist()
+        steps: list[npt.NDArray[np.int64]] = []
+        bounds = [0]
+        for number, (first, last) in enumerate(zip(begins, ends, strict=True)):
+            places = wanted(number, last - first)
+            if (bounds[-1] + len(places)) * self._inlet.layout.width > SOME:
+                break
+            steps.append(first + places)
+            bounds.append(bounds[-1] + len(places))
+        if not steps:
+            return [None] * len(chunks)
+        found = self._inlet.rows(np.concatenate(steps))
+        rows = [found[a:b] for a, b in pairwise(bounds)]
+        return [*rows, *[None] * (len(chunks) - len(rows))]

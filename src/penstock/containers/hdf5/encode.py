@@ -181,7 +181,7 @@ def object_header(
 
 
 def message_block(messages: Iterable[Message], first: Block = (b"", 0)) -> Block:
-    """Messages in order, each padded, behind those of `first`."""
+    """Messages in order, each padded, behind the messages of `first`."""
     parts = [first[0]]
     for kind, flags, body in messages:
         padded = pad(body)

@@ -77,7 +77,7 @@ class Storage:
 
 
 PLAIN = Storage()
-TEMPLATE_BYTES = 8192  # of values at most: those of longer episodes take more time than what is around them
+TEMPLATE_BYTES = 8192  # of values at most: more values take more time to write than the objects around them
 TEMPLATES = 1024
 
 
@@ -111,7 +111,7 @@ class ObjectWriter:
         return self._tail.put(object_header((), first=(raw + attrs[0], count + attrs[1])))
 
     def _template(self, datasets: Mapping[str, Value]) -> Template | None:
-        """What a group of a few small arrays is copied from."""
+        """The template of a group of a few small arrays; None for other groups."""
         if self._storage != PLAIN:
             return None
         shapes: list[tuple[str, np.dtype[Any] | None, tuple[int, ...]]] = []
@@ -299,7 +299,7 @@ def _messages(attrs: Mapping[str, bytes]) -> list[Message]:
 
 
 def _numbers(attrs: Mapping[str, Any]) -> Block | None:
-    """Attributes that are all numbers of 64 bits, as those of most episodes are; else None."""
+    """Attributes as messages, if all are numbers of 64 bits, as in most episodes; else None."""
     kinds: list[tuple[str, type[Any]]] = [(name, type(value)) for name, value in attrs.items()]
     layout = _number_layout(tuple(kinds))
     if layout is None:

@@ -39,7 +39,7 @@ class Appender:
 
     def __init__(self, path: str, fd: int, holder: int, *, fsync: bool) -> None:
         self.path = path
-        self._lock_path = _lock_path(path)
+        self._lock_path, self._held = _lock_path(path), os.fstat(holder)
         self._fd = fd
         self._holder = holder
         self._fsync = fsync
@@ -48,7 +48,7 @@ class Appender:
         self._free: set[str] = set()  # names of groups that a new one may replace
         self._commits = 0
         self._process = os.getpid()
-        self._seen: tuple[object, ...] = ()
+        self._seen: tuple[int, ...] = ()
         if _is_new(fd):
             self._block = NEW
             self._tail = Tail(fd, NEW.nbytes)
@@ -56,6 +56,7 @@ class Appender:
             self._start()
         else:
             self._block, self._root = _load(path)
+            self._written = os.pread(fd, SUPERBLOCK_BYTES, 0)
             self._tail = Tail(fd, self._block.eof)
 
     @classmethod
@@ -169,14 +170,15 @@ class Appender:
         place = self._root.write(self._tail, self._fd)
         self._tail.flush()
         self._sync()
-        write_all(self._fd, encode_superblock(self._block, self._tail.offset, place), 0)
+        self._written = encode_superblock(self._block, self._tail.offset, place)
+        write_all(self._fd, self._written, 0)
         self._sync()
         self._dirty = False
         self._commits += 1
 
     def pause(self) -> None:
         """Let others write, after a commit, until `resume`."""
-        self._seen = self._state(os.fstat(self._holder), os.fstat(self._fd))
+        self._seen = _state(self._held, os.fstat(self._fd))
         unlock(self._fd)
         unlock(self._holder)
 
@@ -191,14 +193,10 @@ class Appender:
         lock(self._holder, self.path, wait=True)
         lock(self._fd, self.path, shared=True, wait=True)
         try:
-            return self._state(os.stat(self._lock_path), os.stat(self.path)) == self._seen
+            same = _state(os.stat(self._lock_path), os.stat(self.path)) == self._seen
         except FileNotFoundError:
             return False
-
-    def _state(self, holder: os.stat_result, file: os.stat_result) -> tuple[object, ...]:
-        """What changes with every commit of another writer, libhdf5 included, and with another file at a path."""
-        superblock = os.pread(self._fd, SUPERBLOCK_BYTES, 0)
-        return holder.st_dev, holder.st_ino, file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, superblock
+        return same and os.pread(self._fd, len(self._written), 0) == self._written
 
     def _sync(self) -> None:
         if self._fsync:
@@ -268,6 +266,14 @@ def lock_for_writing(path: str, fd: int, *, wait: bool) -> int:
         os.close(holder)
         raise
     return holder
+
+
+def _state(holder: os.stat_result, file: os.stat_result) -> tuple[int, ...]:
+    """What changes with a commit of another writer, libhdf5 included, and with another file at a path.
+
+    Where clocks are coarse, the superblock has to be compared as well.
+    """
+    return holder.st_dev, holder.st_ino, file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns
 
 
 def _lock_path(path: str) -> str:

@@ -37,7 +37,7 @@ LOOKS = 8  # files of a folder that are looked at
 DISTRIBUTIONS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("l5kit", "argoverse2", "waymo", "nuplan", "py123d"), "penstock-driving"),
-        "lc0": "penstock-chess",
+        **dict.fromkeys(("lc0", "lc0-archive"), "penstock-chess"),
         "native": "penstock-imitation",
     }
 )
@@ -218,6 +218,7 @@ _LOOKS: Mapping[str, Callable[[Path], bool]] = MappingProxyType(
     {
         "l5kit": _is_log,
         "lc0": _are_games,
+        "lc0-archive": lambda path: path.is_dir() and b'"content": "lc0-archive"' in _head(path / "spec.json"),
         "native": _are_native,
         "argoverse2": _anywhere(is_scenario_table),
         "waymo": _anywhere(is_motion_records),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,7 +36,7 @@ def compact(
     with atomic_path(target, durable="folder") as folder:
         folder.mkdir()
         packing = layout.packing if compression == "keep" else Packing.of(layout.spec, compression)
-        write_store(StoreLayout(folder, layout.spec, packing), _metadata(layout, lost, damaged == "skip"))
+        write_store(replace(layout, root=folder, packing=packing), _metadata(layout, lost, damaged == "skip"))
         with ColumnsWriter(folder) as writer:
             writer.write_all(_whole(layout) if damaged == "raise" else _saved(layout, lost))
     return lost

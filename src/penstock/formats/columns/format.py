@@ -42,9 +42,11 @@ class ColumnsFormat(Format):
     description: ClassVar[str] = "a file of raw values a column; safe to append to by several, and to read meanwhile"
 
     def recognises(self, path: Path) -> bool:
-        """Whether `spec.json` in the folder says so, or is missing or damaged next to a table and segments."""
+        """Whether `spec.json` in the folder says so, and names no format that opens the store, or is missing or damaged
+        next to a table and segments."""
         try:
-            return read_json(path / SPEC).get("format") == MARKER
+            head = read_json(path / SPEC)
+            return head.get("format") == MARKER and head.get("content") is None
         except (OSError, FormatError):
             return has_table(path)
 

@@ -43,11 +43,15 @@ _LARGEST_JSON = 1 << 28
 
 @dataclass(frozen=True, eq=False)
 class StoreLayout:
-    """The folder `root` of a store, its spec, and how its values are compressed (None: raw)."""
+    """The folder `root` of a store, its spec, and how its values are compressed (None: raw).
+
+    `content` names the format that gives the columns their meaning, and opens the store; None: they are what they are.
+    """
 
     root: Path
     spec: Spec
     packing: Packing | None = None
+    content: str | None = None
 
     @property
     def table(self) -> Path:
@@ -94,7 +98,8 @@ class StoreLayout:
                 raise SpecError(f"expected a plain dtype that its name {column.dtype.str!r} describes - at {path}")
         compression = None if self.packing is None else self.packing.to_json()
         head = {"format": MARKER, "version": VERSION, "compression": compression}
-        write_json(self.root / SPEC, {**head, "spec": self.spec.to_json()})
+        content = {} if self.content is None else {"content": self.content}
+        write_json(self.root / SPEC, {**head, **content, "spec": self.spec.to_json()})
 
     @classmethod
     def read(cls, root: Path) -> StoreLayout:
@@ -116,7 +121,7 @@ class StoreLayout:
             packing = Packing.from_json(data.get("compression"), spec)
         except (SpecError, TypeError, AttributeError, OverflowError) as error:
             raise FormatError(f"expected the columns of a store, got {error}", path=path, where="spec") from error
-        return cls(root, spec, packing)
+        return cls(root, spec, packing, data.get("content"))
 
 
 @lru_cache(4096)

@@ -432,7 +432,7 @@ class ColumnsWriter(Writer):
         self._segment.close()
 
     def _read_retention(self) -> RetentionState | None:
-        """What the store keeps, which a replay may say at any time. Cost: one `stat`."""
+        """The steps that the store keeps, which a replay may say at any time. Cost: one `stat`."""
         try:
             status = os.stat(self._retention_path)
         except FileNotFoundError:
@@ -454,13 +454,15 @@ def create_store(
     compression: Compression = None,
     block_steps: int = STEPS,
     unfinished: UnfinishedWork | None = None,
+    content: str | None = None,
 ) -> None:
     """Create an empty store, which appears only when complete, perhaps with the mark of the work that writes it."""
     with atomic_path(path, durable="folder") as folder:
         folder.mkdir()
         if unfinished is not None:
             unfinished.begin(folder)
-        write_store(StoreLayout(folder, spec, Packing.of(spec, compression, block_steps)), metadata or {})
+        layout = StoreLayout(folder, spec, Packing.of(spec, compression, block_steps), content)
+        write_store(layout, metadata or {})
 
 
 def write_store(layout: StoreLayout, metadata: Mapping[str, Any]) -> None:

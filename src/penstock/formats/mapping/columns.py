@@ -153,12 +153,16 @@ class UnitLeaves:
             message = f"expected one value for the metadata {name!r}, got {_listed(dict.fromkeys(there))}; say which"
             example = f'with from; all are "{{key}}" = {{files = "{rule.files}", from = "{{key}}"}}'
             raise FormatError(f"{message} {example}", path=str(self.unit))
-        pattern = Pattern(rule.arrays[0] if rule.arrays else "*")
-        names = {each: texts for each in there if (texts := pattern.match(each)) is not None}
+        names: dict[str, Mapping[str, str]] = {each: {} for each in there}
+        if rule.arrays:
+            pattern = Pattern(rule.arrays[0])
+            names = {each: texts for each in there if (texts := pattern.match(each)) is not None}
         if not names and rule.otherwise in there:
             names = {rule.otherwise: {}}
         return {
-            Pattern(name).filled(texts).text: single[each] if each in single else self._rows_listed(name, rule, each)
+            Pattern(name).filled(texts).text: _wanted(
+                rule, [single[each]] if each in single else self._listed_rows(name, rule, each)
+            )
             for each, texts in names.items()
         }
 
@@ -167,14 +171,11 @@ class UnitLeaves:
         tree = self.trees.get(files or "")
         return {} if tree is None else tree.values_of(self.unit.group if files is None else "")
 
-    def _rows_listed(self, name: str, rule: ColumnRule, array: str) -> Any:
-        """The rows of an array as plain values, without the unwanted ones; of one row its value."""
+    def _listed_rows(self, name: str, rule: ColumnRule, array: str) -> list[Any]:
+        """The rows of an array as plain values."""
         rows = self.rows_of(name, replace(rule, arrays=(array,)))
         read: Any = self.read(rule.files, array)
-        listed: list[Any] = read.strings() if rows.leaf.field.kind == "text" else plain(np.asarray(read))
-        unwanted = None if rule.without is None else Pattern(rule.without)
-        kept = [value for value in listed if unwanted is None or unwanted.match(str(value)) is None]
-        return kept[0] if len(kept) == 1 else kept
+        return read.strings() if rows.leaf.field.kind == "text" else plain(np.asarray(read))
 
     def _only(self, column: str, leaves: Mapping[str, TreeLeaf]) -> tuple[str, ...]:
         leaves = {name: leaf for name, leaf in leaves.items() if not leaf.is_time}
@@ -194,6 +195,13 @@ class UnitLeaves:
         dtype = np.result_type(*(leaf.field.dtype for leaf in leaves))
         guessed = any(leaf.guessed for leaf in leaves)
         return TreeLeaf(first.rows, Field(dtype, (len(leaves),)), min(leaf.block for leaf in leaves), guessed)
+
+
+def _wanted(rule: ColumnRule, values: list[Any]) -> Any:
+    """The values that `without` does not match; of one value itself."""
+    unwanted = None if rule.without is None else Pattern(rule.without)
+    kept = [value for value in values if unwanted is None or unwanted.match(str(value)) is None]
+    return kept[0] if len(kept) == 1 else kept
 
 
 class UnitRows(NamedTuple):

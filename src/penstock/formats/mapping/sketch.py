@@ -169,7 +169,8 @@ class Sketch:
             if look is main or folder != files.rpartition("/")[0]:
                 continue
             stem = "_".join(re.findall(r"[A-Za-z]+", re.sub(r"\{\w\}", "", last.partition(".")[0]))) or "pictures"
-            column = next(each for each in (known_name(stem), stem, f"{stem}_files") if each not in columns)
+            names = (known_name(stem), stem, f"{stem}_files", look.name)
+            column = next(each for each in names if each not in columns)
             if suffix_of(look.name) in IMAGES:
                 row = ColumnRule(files=f"{folder}{slash}" + re.sub(r"\{\w\}", "*", last))
                 beside = Pattern(f"{look.name.rpartition('/')[0]}{slash}" + re.sub(r"\{\w\}", "*", last))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def create(
 
 @dataclass(slots=True)
 class _Session:
-    """The open file, and what stands in it as long as nobody else writes to it."""
+    """The open file and its totals, for as long as no other writer changes it."""
 
     file: Appender
     number: int = -1  # of the next episode
@@ -130,20 +130,24 @@ class Hdf5Writer(writing.DatasetWriter):
 
     @contextmanager
     def _session(self) -> Generator[_Session]:
-        """The file, locked for the block, which commits: still open where nobody else wrote since the last block."""
-        session = self._idle.pop() if self._idle else None
-        if session is not None and not session.file.resume():
-            session.close()
-            session = None
-        session = session or _Session(Appender.open(self._path, fsync=self._each))
+        """The file, locked for the block, which commits: still open if no other writer came since the last block."""
+        session: _Session | None = None
+        with suppress(IndexError):
+            session = self._idle.pop()
         try:
+            if session is not None and not session.file.resume():
+                session.close()
+                session = None
+            if session is None:
+                session = _Session(Appender.open(self._path, fsync=self._each))
             if session.number < 0:
                 session.number, session.steps = self._totals(session.file, self._entries())
             yield session
             session.file.commit()
             session.file.pause()
         except BaseException:
-            session.close()
+            if session is not None:
+                session.close()
             raise
         if self._idle:  # another thread was quicker
             session.close()
@@ -151,7 +155,7 @@ class Hdf5Writer(writing.DatasetWriter):
             self._idle.append(session)
 
     def _changed_entries(self, session: _Session) -> dict[str, Any]:
-        """The dataset's entries, unless only the totals have to change, in an open file that nobody else touched."""
+        """The dataset's entries; empty where only the totals change, in the open file."""
         if self._layout == "0.4" or (session.totals is not None and session.totals.holds()):
             return {}
         session.close_totals()

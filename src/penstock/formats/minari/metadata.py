@@ -68,27 +68,28 @@ class TotalsFile:
     eight digits of a number are an aligned word, so that a reader sees them before or after a change.
     """
 
-    def __init__(self, path: Path, head: bytes, beside: int, *, durable: bool) -> None:
-        self._path, self._head, self._durable = os.fspath(path), head, durable
-        self._beside = beside  # bytes of the files beside the one with the episodes
+    def __init__(self, path: Path, head: bytes, others: int, *, durable: bool) -> None:
+        self._path, self._durable = os.fspath(path), durable
+        self._head = head
+        self._others = others  # bytes of all files but the one with the episodes
         self._fd = open_regular(path, os.O_RDWR)
         status = os.fstat(self._fd)
         self._identity = status.st_dev, status.st_ino
 
     @classmethod
     def write(cls, main: Path, entries: Mapping[str, Any], episodes: int, steps: int, *, durable: bool) -> TotalsFile:
-        """Replace the file beside `main` by one with these entries and totals."""
+        """Replace the file next to `main` by one with these entries and totals."""
         nbytes = os.path.getsize(main)
-        beside = bytes_of(main.parent) - nbytes
-        head = _totals(episodes, steps, beside + nbytes)
+        others = bytes_of(main.parent) - nbytes
+        head = _totals(episodes, steps, others + nbytes)
         rest = strict_dumps({key: value for key, value in entries.items() if key not in _TOTALS})
         path = main.with_name(FILE)
         raw = head + (b", " if len(rest) > 2 else b"") + rest[1:].encode()
         write_atomic(path, raw, durable="folder" if durable else "none")
-        return cls(path, head, beside, durable=durable)
+        return cls(path, head, others, durable=durable)
 
     def holds(self) -> bool:
-        """Whether it still is the file at its path, and nobody else wrote to it."""
+        """Whether it still is the file at its path, with the totals that were written last."""
         try:
             there = os.stat(self._path)
         except FileNotFoundError:
@@ -98,7 +99,7 @@ class TotalsFile:
 
     def update(self, episodes: int, steps: int, nbytes: int) -> None:
         """Change the totals, for episodes in `nbytes`."""
-        self._head = _totals(episodes, steps, self._beside + nbytes)
+        self._head = _totals(episodes, steps, self._others + nbytes)
         write_all(self._fd, self._head, 0)
         if self._durable:
             os.fsync(self._fd)

@@ -50,6 +50,7 @@ from penstock_chess.kernels.layout import (
 
 _ILLEGAL, _NAN = np.uint32(ILLEGAL), np.uint32(NAN)
 _SEVEN, _NO_LINKS = np.uint32(7), np.uint32(2**32 - 1)
+_LARGE = ((PROBS, 4 * POLICY), (WORDS, 8 * STORED))
 _0, _1, _40, _48 = (np.uint64(k) for k in (0, 1, 40, 48))
 _ALL, _HIGH = np.uint64(2**64 - 1), np.uint64(2**40 - 1)
 
@@ -71,6 +72,19 @@ def decode_rows(values: ByteArray, offsets: IntArray, frames: ByteArray) -> int:
     if frames.shape != (len(offsets) - 1, WIDTH):
         raise ValueError(f"expected frames [{len(offsets) - 1}, {WIDTH}], got {list(frames.shape)}")
     return _decode_rows(read_only(values), read_only(offsets), frames, np.empty(STORED, np.uint64))
+
+
+def decode_field(values: ByteArray, offsets: IntArray, places: IntArray, byte: int, out: ByteArray) -> int:
+    """Write one field of the compact rows at `places`, the field that begins at `byte` of a frame, to the same places
+    of `out`; return the first of them that is damaged, or -1."""
+    width = out.shape[1]
+    inside = byte + width <= PROBS or (byte, width) in _LARGE or TAIL <= byte <= SPARE - width
+    if len(out) != len(offsets) - 1 or not inside:
+        raise ValueError(f"expected a field in each of {len(offsets) - 1} rows, got {list(out.shape)} at byte {byte}")
+    if len(places) and read_only(places).view(np.uint64).max() >= len(out):  # negative ones are large
+        raise ValueError(f"expected places within 0:{len(out)}, got {places.min()} to {places.max()}")
+    words = np.empty(STORED, np.uint64)
+    return _decode_field(read_only(values), read_only(offsets), read_only(places), byte, out, words)
 
 
 def check_rows(values: ByteArray, offsets: IntArray, forced: int) -> int:
@@ -266,6 +280,29 @@ def _decode_rows(values: ByteArray, offsets: IntArray, frames: ByteArray, words:
         else:
             for byte in range(SPARE, WIDTH, 8):
                 store8(frame + byte, _0)
+    return -1
+
+
+@kernel("u1[1Cr] i8[1Cr] i8[1Cr] i8 u1[2C] u8[1C]")
+def _decode_field(
+    values: ByteArray, offsets: IntArray, places: IntArray, byte: int, out: ByteArray, words: UInt64Array
+) -> int:
+    base, first = np.int64(values.ctypes.data), np.int64(out.ctypes.data)
+    width = out.shape[1]
+    for place in places:
+        row, to = base + offsets[place], first + place * width
+        _, policy, moves, flags = parts(row, offsets[place], offsets[place + 1], len(values))
+        if moves < 0:
+            return place
+        if byte == PROBS:
+            unpack_policy(policy, moves, flags, to)
+        elif byte == WORDS:
+            unpack_words(row, words)
+            memcpy(to, np.int64(words.ctypes.data), width)
+        elif byte < PROBS:
+            memcpy(to, row + byte, width)
+        else:
+            memcpy(to, row + 24 + byte - TAIL, width)
     return -1
 
 

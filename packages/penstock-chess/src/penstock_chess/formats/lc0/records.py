@@ -12,7 +12,7 @@ from penstock.core.arrays import ByteArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array
 from penstock.core.spec import Field, Spec
-from penstock.errors import DataError, SpecError
+from penstock.errors import SpecError
 
 POLICY = 1858  # moves that a policy has a place for
 PLANES = 104  # 8 positions of 13 planes
@@ -95,8 +95,6 @@ def values(frames: ByteArray, name: str) -> npt.NDArray[np.generic]:
 def frames_of(episode: Episode) -> ByteArray:
     """`[n, 8396]` the frames of an episode."""
     check_spec(episode.spec)
-    if not len(episode):
-        raise DataError("expected a game of at least one position, got none: there is no chunk without frames")
     frames = np.zeros((len(episode), FRAME.itemsize), np.uint8)
     columns: Mapping[str, Array] = episode.columns
     frames.view(FRAME)["version"] = 7

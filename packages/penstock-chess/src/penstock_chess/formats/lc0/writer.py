@@ -108,6 +108,8 @@ class Lc0Writer(LockedWriter):
         """Save one game; returns its number in the dataset."""
         self._check_open()
         frames = frames_of(episode)
+        if not len(frames):
+            raise DataError("expected a game of at least one position, got none: there is no chunk without frames")
         _refuse({name: value for name, value in episode.metadata.items() if name not in _KNOWN}, "of an episode")
         packed = packed_chunk(frames, self._record, self._level)
         name = f"training.{self._next:09d}.gz"

@@ -62,7 +62,7 @@ function times(context, place, first, last, rate, width, height, color) {
   context.font = "10px system-ui, sans-serif";
   context.textAlign = "center";
   for (let i = Math.ceil(first / tick); i * tick <= last; i++) {
-    const x = place(i * tick * rate), text = i * tick >= 60 || tick >= 60 ? `${Math.floor((i * tick) / 60)}:${String(Math.round((i * tick) % 60)).padStart(2, "0")}` : `${Number((i * tick).toFixed(2))} s`;
+    const x = place(i * tick * rate), text = tick >= 3600 ? `${Number(((i * tick) / 3600).toFixed(1))} h` : tick >= 60 || i * tick >= 60 ? `${Math.floor((i * tick) / 60)}:${String(Math.round((i * tick) % 60)).padStart(2, "0")}` : `${Number((i * tick).toFixed(2))} s`;
     context.fillRect(x, height / 2 - 3, 1, 6);
     if (x > 12 && x < width - 12) context.fillText(text, x, height + WORDS - 2);
   }

@@ -184,13 +184,19 @@ export async function episodePage(page, name, number, options) {
     const render = () => { for (const plot of shown) plot.draw(marks.spans()); };
     render();
     await null; // uPlot lays a plot out in the next task
-    if (left || !growing || shown.some((plot) => !plot.drawn())) return; // before all are read, nobody knows what is spare
+    if (left || shown.some((plot) => !plot.drawn())) return; // before all are read, nobody knows what is spare
+    if (growing && grown(growing)) render();
+    ahead();
+  }
+
+  // Whether the height of a curve is another now.
+  function grown(growing) {
     const columns = getComputedStyle(curves).gridTemplateColumns.split(" ").length, { bottom } = constants.getBoundingClientRect();
     const spare = drawn.getBoundingClientRect().bottom - 16 - bottom - drawn.scrollTop;
     const height = Math.round(Math.min(HIGHEST, Math.max(HEIGHT, shared.height + spare / Math.ceil(growing / columns))));
-    if (Math.abs(height - shared.height) < 2) return;
-    shared.height = height;
-    render();
+    const isOther = Math.abs(height - shared.height) > 1;
+    if (isOther) shared.height = height;
+    return isOther;
   }
 
   function zoom(factor) {
@@ -207,7 +213,6 @@ export async function episodePage(page, name, number, options) {
     if (left || mine !== turn) return;
     arrange();
     redraw();
-    ahead();
     rest();
   }
 

@@ -13,6 +13,7 @@ const PINCH = 60; // milliseconds from one zoom of two fingers to the next
 const COLORS = 16; // of the style sheet, which has others for the dark
 const AXIS = 24, LANE = 22, LEFT = 58; // CSS pixels
 const DASHES = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
+export const BANDS = ["#5f6d75", "#1971c2", "#c2410c", "#237a35", "#9c36b5", "#c92a2a", "#0b7285", "#a85d00", "#5f3dc4", "#c2255c", "#4c7a0b", "#364fc7"]; // of values with names, below white text
 const FLAGS = [[1, "mark", "NaN or infinite"], [2, "outside", "outside its space"]];
 let numbers = 0;
 
@@ -103,7 +104,7 @@ export function columnPlot(column, facts, members, page, title = column) {
       width: Math.max(80, holder.clientWidth), height: states ? lanes * LANE + AXIS + 8 : page.height, padding: [6, 8, 0, 0],
       legend: { show: false }, series: [{}, ...listed],
       scales: { x: { time: false, range: () => [page.range.first - 0.5, Math.max(page.range.last, page.range.first + 1) - 0.5] },
-        y: { range: (u, low, high) => (states || low === null ? [0, 1] : low === high ? [low - 1, high + 1] : [low - (high - low) * 0.06, high + (high - low) * 0.06]) } },
+        y: { range: (u, low, high) => (states || low === null ? [0, 1] : low === high ? [low - room(low), high + room(low)] : [low - (high - low) * 0.06, high + (high - low) * 0.06]) } },
       axes: [{ ...axis, size: AXIS, space: 70, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7, 1e8] },
         { ...axis, size: LEFT, show: true, space: 24, grid: { ...axis.grid, show: !states }, values: (u, ticks) => ticks.map(states ? () => "" : facts.unit === "ns" && base ? (value) => `${tick(value / 1e9)} s` : tick) }],
       cursor: { y: false, points: { show: !states, size: 7 }, sync: { key: "penstock", scales: ["x", null] }, drag: { x: true, y: false, setScale: false, dist: 5 },
@@ -182,7 +183,7 @@ export function columnPlot(column, facts, members, page, title = column) {
   function baseOf() {
     let low = Infinity, high = -Infinity;
     for (const each of data) for (const value of each?.values ?? []) if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
-    return high - low < Math.max(Math.abs(low), Math.abs(high)) * 1e-5 ? low : 0;
+    return high > low && high - low < Math.max(Math.abs(low), Math.abs(high)) * 1e-5 ? low : 0;
   }
 
   function make() {
@@ -393,6 +394,7 @@ export function columnPlot(column, facts, members, page, title = column) {
   return plot;
 }
 
+const room = (value) => Math.max(1, Math.abs(value) / 20); // around a curve of one value
 const tick = (value) => (Math.abs(value) >= 1e5 ? value.toExponential(Number.isInteger(value / 10 ** Math.floor(Math.log10(Math.abs(value)))) ? 0 : 1) : short(value));
 
 // Places to mark with points: all where they are far apart, otherwise those without neighbours.
@@ -404,6 +406,5 @@ function alone(y, width) {
 }
 
 function stateColor(value) {
-  const colors = ["#5f6d75", "#1971c2", "#c2410c", "#237a35", "#9c36b5", "#c92a2a", "#0b7285", "#a85d00", "#5f3dc4", "#c2255c", "#4c7a0b", "#364fc7"];
-  return Number.isFinite(value) ? colors[((Math.round(value) % colors.length) + colors.length) % colors.length] : "transparent";
+  return Number.isFinite(value) ? BANDS[((Math.round(value) % BANDS.length) + BANDS.length) % BANDS.length] : "transparent";
 }

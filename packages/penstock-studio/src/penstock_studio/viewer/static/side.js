@@ -24,7 +24,7 @@ export async function episodeSide(name, number, page, label) {
   const pictures = element("div", { class: "cameras" }, ...[...view, ...cameras, ...paths].map((panel) => panel.figure));
   const body = element("section", {},
     element("h1", {}, label),
-    element("ul", { class: "counts" }, element("li", {}, element("b", {}, info.steps.toLocaleString()), " steps"),
+    element("ul", { class: "counts" }, element("li", {}, element("b", {}, info.steps.toLocaleString("en")), info.steps === 1 ? " step" : " steps"),
       ...facts.slice(0, FACTS).map(([key, value]) => element("li", {}, `${key} `, element("b", {}, value)))),
     chips,
     pictures,
