@@ -369,8 +369,7 @@ class Source(ABC):
         Raises:
             IndexError: There is no such episode.
         """
-        bytes_a_step = sum(field.row_bytes for field in self.spec.values())
-        bytes_a_step = max(bytes_a_step, LEAST_STEP_BYTES)
+        bytes_a_step = max(sum(field.row_bytes for field in self.spec.values()), LEAST_STEP_BYTES)
         limits = max(BLOCK_BYTES // bytes_a_step, 1), self._long // bytes_a_step
         for numbers in _blocks(range(len(self)) if order is None else order, self.offsets, *limits):
             yield from [self.episode(numbers[0])] if len(numbers) == 1 else self._block(numbers)
@@ -383,12 +382,9 @@ class Source(ABC):
     def _block(self, numbers: list[int]) -> Iterator[Episode]:
         """Episodes from one read of every column."""
         spec, episodes = self.spec, np.array(numbers, np.int64)
-        steps, lengths = self.offsets[episodes], self.offsets[episodes + 1] - self.offsets[episodes]
-        rows = {
-            "step": (steps, lengths),
-            "boundary": (steps + episodes, lengths + 1),
-            "episode": (episodes, np.ones_like(lengths)),
-        }
+        start, one = self.offsets[episodes], np.ones_like(episodes)
+        steps = self.offsets[episodes + 1] - start
+        rows = {"step": (start, steps), "boundary": (start + episodes, steps + 1), "episode": (episodes, one)}
         begins = np.flatnonzero(np.diff(episodes, prepend=-2) != 1)  # each of a run of consecutive numbers
         cuts = {align: offsets_of(rows[align][1]) for align in spec.aligns}
         spans = {align: _spans(rows[align][0][begins], cuts[align], begins) for align in spec.aligns}
@@ -479,11 +475,10 @@ def _blocks(order: Iterable[int], offsets: IntArray, budget: int, longest: int) 
     for number in order:
         e = _number(number, n)
         steps = int(offsets[e + 1] - offsets[e])
-        if block and (steps > left or steps > longest):
-            yield block
-            block = []
-        if not block:
-            left = budget if steps <= longest else 0  # nothing is gained by reading a long one with others
+        if not block or steps > left or steps > longest:
+            if block:
+                yield block
+            block, left = [], budget if steps <= longest else 0  # a long one gains nothing by others
         block.append(e)
         left -= steps
     if block:
