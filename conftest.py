@@ -77,6 +77,14 @@ def _no_flush() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """Indexes that tests keep are not those of the user: thousands would be listed whenever one is kept."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_CACHE", folder)
+        yield
+
+
 def _not_flushed(_: int) -> None:
     """In the place of `os.fsync`."""
 

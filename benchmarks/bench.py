@@ -1,4 +1,4 @@
-"""Ten things that people wait for, of penstock, NumPy and another library on the same files: about three minutes.
+"""Twelve things that people wait for, of penstock, NumPy and another library on the same files: about three minutes.
 
     python benchmarks/bench.py [--rounds 3] [--seconds 0.5] [--only ROW ...] [--against CHECKOUT]
 
@@ -226,6 +226,37 @@ def episodes_penstock(folder: Path, measure: Measurement) -> float:
     return measure.rate(episodes(lambda e: data[e]))
 
 
+def episodes_of_minari(folder: Path, measure: Measurement) -> float:
+    import penstock
+
+    data = penstock.open(folder / "minari-v0")
+    return measure.rate(episodes(lambda e: data[e]))
+
+
+def many_penstock(folder: Path, measure: Measurement) -> float:
+    import penstock
+
+    data = penstock.open(folder / "minari-v0")
+    order = np.random.default_rng(0).integers(0, EPISODES, 50)
+
+    def some() -> int:
+        return len(list(data[order]))
+
+    return measure.rate(some)
+
+
+def many_numpy(folder: Path, measure: Measurement) -> float:
+    """Copies of parts of flat arrays, kept until all are there."""
+    columns = flat(folder)
+    order = np.random.default_rng(0).integers(0, EPISODES, 50).tolist()
+
+    def some() -> int:
+        parts = [slice(e * STEPS, (e + 1) * STEPS) for e in order]
+        return len([{name: np.array(column[part]) for name, column in columns.items()} for part in parts])
+
+    return measure.rate(some)
+
+
 def episodes_numpy(folder: Path, measure: Measurement) -> float:
     columns = flat(folder)
     return measure.rate(
@@ -398,6 +429,10 @@ ROWS = {
     "minari": Row("random transitions, Minari's HDF5", "/s", minari_penstock, transitions_numpy, minari_h5py, "h5py"),
     "windows": Row("random windows of 16", "/s", windows_penstock, windows_numpy, windows_torch, "PyTorch"),
     "episodes": Row("whole episodes at random", "/s", episodes_penstock, episodes_numpy, episodes_h5py, "h5py"),
+    "minari_episodes": Row(
+        "whole episodes at random, Minari's HDF5", "/s", episodes_of_minari, episodes_numpy, episodes_h5py, "h5py"
+    ),
+    "many": Row("50 whole episodes at a time, Minari's HDF5", "/s", many_penstock, many_numpy, episodes_h5py, "h5py"),
     "packs": Row("packed rows of 2,048 tokens", "/s", packs_penstock, packs_numpy),
     "replay": Row("transitions from replay", "/s", replay_penstock, other=replay_sb3, library="stable_baselines3"),
     "recording": Row(

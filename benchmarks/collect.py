@@ -2,6 +2,8 @@
 
     python benchmarks/collect.py --reference-python /path/to/python/with/minari
 
+`plain calls` are the least that any recorder of single episodes does, see `PlainCalls`.
+
 The cost of a step is measured where episodes never end, the cost of an episode is what remains where they do
 (random actions: about 22 steps). Every round runs all variants one after the other; the table has medians.
 """
@@ -9,6 +11,7 @@ The cost of a step is measured where episodes never end, the cost of an episode 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import importlib
 import importlib.util
 import json
@@ -19,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,7 @@ from typing import Any
 import numpy as np
 
 ENDLESS = 10**9
+LONGEST = 100_000  # steps of an episode that `plain calls` have room for
 Runs = list[tuple[dict[str, float], dict[str, float]]]  # a round each: endless, with episodes
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
@@ -87,6 +92,46 @@ def record_minari(env: Any, folder: Path) -> Any:
     return Collector(env, folder / "minari", format="minari", seed=0)
 
 
+class PlainCalls:
+    """The least that saves episodes one by one: rows to arrays, and per episode the calls of the operating system.
+
+    They are those of our store: a write for each of the five columns, for a line of JSON and for an entry of the table,
+    with a checksum, under a lock. Nothing is checked, and no statistics are computed.
+    """
+
+    def __init__(self, env: Any, folder: Path) -> None:
+        self.env, self.action_space = env, env.action_space
+        self.rows: list[Any] = [np.empty((LONGEST, 4), np.float32), *np.empty((2, LONGEST))]
+        self.files = [os.open(folder / f"{i}", os.O_RDWR | os.O_CREAT) for i in range(7)]
+        self.ends, self.i, self.seed = [0] * 7, 0, 0
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.seed += 1
+        result = self.env.reset(seed=self.seed if seed is None else seed)
+        self.rows[0][0] = result[0]
+        return result
+
+    def step(self, action: Any) -> Any:
+        result = self.env.step(action)
+        i = self.i
+        self.rows[0][i + 1], self.rows[1][i], self.rows[2][i] = result[0], action, result[1]
+        self.i = i + 1
+        if result[2] or result[3]:
+            self.save()
+        return result
+
+    def save(self) -> None:
+        n, self.i = self.i, 0
+        parts = [self.rows[0][: n + 1].tobytes(), *(rows[:n].tobytes() for rows in self.rows[1:]), bytes(n), bytes(n)]
+        parts += [json.dumps({"seed": self.seed, "steps": n}).encode(), bytes(48)]
+        fcntl.flock(self.files[-1], fcntl.LOCK_EX)
+        check = 0
+        for k, (fd, part) in enumerate(zip(self.files, parts, strict=True)):
+            check = zlib.crc32(part, check)
+            self.ends[k] += os.pwrite(fd, part, self.ends[k])
+        fcntl.flock(self.files[-1], fcntl.LOCK_UN)
+
+
 def record_reference(env: Any, folder: Path) -> Any:
     minari: Any = importlib.import_module("minari")
     os.environ["MINARI_DATASETS_PATH"] = str(folder)
@@ -95,6 +140,7 @@ def record_reference(env: Any, folder: Path) -> Any:
 
 VARIANTS = {
     "bare": record_bare,
+    "plain calls": PlainCalls,
     "penstock, memory": record_memory,
     "penstock, columns": record_columns,
     "penstock, minari hdf5": record_minari,
@@ -119,6 +165,8 @@ def measure_elsewhere(python: str, *arguments: Any) -> dict[str, float]:
 def rounds(name: str, options: argparse.Namespace) -> dict[str, Runs]:
     """For each variant, a pair of measurements (endless, with episodes) a round."""
     here = [variant for variant in VARIANTS if not variant.startswith("reference")]
+    if name != "CartPole-v1":
+        here.remove("plain calls")
     if not has_format("columns"):
         here.remove("penstock, columns")
     if not has_format("minari"):

@@ -101,7 +101,8 @@ def print_samples(data: penstock.EpisodeDataset) -> None:
         ),
     }
     seconds = {name: cpu_seconds(partial(batches, dataset)) / BATCH / BATCHES for name, dataset in samples.items()}
-    seconds["episode read whole for each"] = cpu_seconds(partial(episodes_read_whole, data, 5000)) / 5000
+    count = min(len(data), 5000)
+    seconds["episode read whole for each"] = cpu_seconds(partial(episodes_read_whole, data, count)) / count
     base = seconds["without derived columns"]
     print(f"\n{f'windows of {WINDOW} steps':32}{'k samples a CPU second':>24}{'cost':>10}")
     for name, each in seconds.items():

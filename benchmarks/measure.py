@@ -56,7 +56,7 @@ class Command:
 
 
 COMMANDS = (
-    Command("bench", "bench.py", "--rounds 1 --seconds 0.02 --only windows episodes packs"),
+    Command("bench", "bench.py", "--rounds 1 --seconds 0.02 --only episodes packs"),
     Command("import_time", "import_time.py", "--runs 1 --only import"),
     Command("first_use", "first_use.py", "--only windows"),
     Command("memory", "memory.py", "--megabytes 4 --limit 1 --formats columns"),
@@ -79,7 +79,7 @@ COMMANDS = (
     Command("kill_recording", "kill_recording.py --kills 100", "--kills 2"),
     Command("packing", f"packing.py --n 1000000 --rows 10000 --peer {PEERS}", "--n 200000 --rows 1000"),
     Command("billion", "packing.py --billion"),
-    Command("mixing", f"mixing.py --peer {PEERS}", "--repeats 1"),
+    Command("mixing", f"mixing.py --peer {PEERS}", "--repeats 1 --sources 3 100"),
     Command(
         "stream_packing",
         f"stream_packing.py --rounds 1 --sequences 100000 --peer {PEERS}",
@@ -97,7 +97,7 @@ COMMANDS = (
     Command("ray_kill", "ray_kill.py --minutes 10"),
     Command("cross_read_lerobot", f"cross_read_lerobot.py --peer {LEROBOT}"),
     Command("rlds", f"rlds.py --peer {TFDS}", "--repeats 2 --rounds 1"),
-    Command("zarr_windows", f"zarr_windows.py --peer {PEERS} --peer {ZARR3}", "--rounds 1"),
+    Command("zarr_windows", f"zarr_windows.py --peer {PEERS} --peer {ZARR3}", "--rounds 1 --steps 1000"),
     Command("scenarios", f"scenarios.py --peer {AV2}"),
     Command("logs", "logs.py", "--rounds 1 --seconds 10 --windows 2"),
     Command("shards", f"shards.py --small --peer {PEERS}", "--frames 800"),

@@ -3,9 +3,9 @@
     python benchmarks/minari.py --reference-python PATH [--scale 1.0] [--seconds 2] [--out DIR]
 
 `PATH` is a Python that has `minari[all]==0.5.4` and Pillow; its figures come from `minari_reference.py`, run beside.
-Backs the tables "Minari" of the page on benchmarks: iterating, one episode by index, random batches of transitions and
-windows, images, writing, and the bytes a short episode costs. The fastest round counts, of ours and of the reference,
-because other work on the machine only adds time.
+Backs the tables "Minari" of the page on benchmarks: iterating, one episode by index, many at random, random batches of
+transitions and windows, images, writing, and the bytes a short episode costs. NumPy copies the same rows out of memory
+maps. The fastest round counts, of ours and of the reference, because other work on the machine only adds time.
 """
 
 from __future__ import annotations
@@ -162,6 +162,32 @@ def by_index(data: penstock.EpisodeDataset, order: list[int]) -> int:
     return len(order)
 
 
+def at_random(data: penstock.EpisodeDataset, order: list[int]) -> int:
+    """Read 50 episodes at a time."""
+    return sum(len(list(data[order[i : i + 50]])) for i in range(0, len(order), 50))
+
+
+def copied_by_numpy(store: Path, kind: str, order: list[int]) -> int:
+    """The same by copies of parts of memory maps, of episodes of one length."""
+    maps = mapped(store, kind)
+    episodes = len(maps["observations"]) - len(maps["rewards"])  # each has one more observation
+    rows = {name: len(column) // episodes for name, column in maps.items()}
+    for i in range(0, len(order), 50):
+        [
+            {name: np.array(column[e * rows[name] : (e + 1) * rows[name]]) for name, column in maps.items()}
+            for e in order[i : i + 50]
+        ]
+    return len(order)
+
+
+def mapped(store: Path, kind: str) -> dict[str, Any]:
+    folder = store / "segments" / "0"
+    return {
+        name: np.memmap(folder / f"{name}.values", field.dtype, "r").reshape(-1, *field.shape)
+        for name, field in spec_of(kind).items()
+    }
+
+
 def batches(dataset: penstock.MapDataset, samples: int, steps: int, threads: int) -> int:
     done = 0
     for batch in dataset.loader(batch_size=256, threads=threads):
@@ -173,12 +199,7 @@ def batches(dataset: penstock.MapDataset, samples: int, steps: int, threads: int
 
 def by_numpy(store: Path, kind: str, steps: int, batches: int) -> int:
     """Random batches by fancy indexing of memory maps, all columns and next observations where `steps` is 1."""
-    spec, folder = spec_of(kind), store / "segments" / "0"
-    maps = {
-        name: np.memmap(folder / f"{name}.values", field.dtype, "r").reshape(-1, *field.shape)
-        for name, field in spec.items()
-    }
-    rng = np.random.default_rng(0)
+    maps, rng = mapped(store, kind), np.random.default_rng()
     for _ in range(batches):
         rows = rng.integers(0, len(maps["rewards"]) - steps, 256)
         index = rows if steps == 1 else rows[:, None] + np.arange(steps)
@@ -254,6 +275,14 @@ def measure(kind: str, reference: Reference, folder: Path, scale: float, seconds
             peer["episode"],
             "episodes/s",
             "" if kind == "image" else ">= 30 k",
+        )
+        yield Row(
+            f"{kind}: episodes at random, 50 at a time, {label}",
+            rate(lambda data=data: at_random(data, order), seconds),
+            peer["episode"],
+            "episodes/s",
+            ">= 1 x NumPy",
+            rate(lambda: copied_by_numpy(store, kind, order), seconds),
         )
         flat = data.transitions().shuffle(seed=0)
         windows = data.windows(16).shuffle(seed=0)

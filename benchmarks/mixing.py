@@ -15,7 +15,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -26,7 +26,6 @@ import numpy as np
 from penstock.plan.schedule import MixSchedule, Schedule
 from penstock.plan.weights import shares
 
-SOURCES = (3, 10, 100, 1000)
 BLOCK = 1 << 16
 
 
@@ -94,16 +93,16 @@ print(json.dumps([max(rate(w, 200_000 // len(w) + 2000) for _ in range(3)) for w
 """
 
 
-def grain_rates(python: str) -> list[float]:
+def grain_rates(python: str, sources: Sequence[int]) -> list[float]:
     """Elements a second of `MapDataset.mix` of ranges, in another interpreter."""
-    weights = json.dumps([[w / 100 for w in whole(n)] for n in SOURCES])
+    weights = json.dumps([[w / 100 for w in whole(n)] for n in sources])
     done = subprocess.run([python, "-c", PEER, weights], capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def drains(repeats: int) -> None:
+def drains(numbers: Sequence[int], repeats: int) -> None:
     """Building and picking of a mix that drains its sources."""
-    for sources in SOURCES:
+    for sources in numbers:
         sizes = np.random.default_rng(1).integers(10**5, 10**7, sources).tolist()
         begin = time.perf_counter()
         course = MixSchedule.of([Fraction(1, sources)] * sources, sizes, "drain")
@@ -118,11 +117,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer", help="an interpreter that has grain")
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--sources", type=int, nargs="+", default=[3, 10, 100, 1000])
     options = parser.parse_args()
     peer, repeats = options.peer, options.repeats
-    theirs = grain_rates(peer) if peer else None
+    theirs = grain_rates(peer, options.sources) if peer else None
     for name, make in (("whole weights", whole), ("odd weights", odd)):
-        for i, sources in enumerate(SOURCES):
+        for i, sources in enumerate(options.sources):
             rate = rates(make, sources, repeats)
             line = f"{name:<14}{sources:>5} sources: built in {rate['built']:.3f} s, bound {rate['bound']:.3f}, "
             line += f"{rate['in order'] / 1e6:6.1f} M picks/s in order, {rate['at random'] / 1e6:6.1f} at random"
@@ -135,7 +135,7 @@ def main() -> None:
             if make is whole:
                 line += f"; greedy {greedy_rate(sources, repeats) / 1e6:.2f} M/s"
             print(line)
-    drains(repeats)
+    drains(options.sources, repeats)
 
 
 if __name__ == "__main__":

@@ -315,7 +315,8 @@ def cpu_of_decoding(root: Path, batches: int) -> float:
                     begin = time.process_time()
                     for run in np.split(packets, np.flatnonzero(np.diff(packets) > 1) + 1):
                         parts = [memoryview(raw)[index.offset[p] : index.offset[p] + index.size[p]] for p in run]
-                        list(decoder.frames(zip(parts, index.rank[run].tolist(), strict=True)))
+                        is_key = np.isin(run, index.keys).tolist()
+                        list(decoder.frames(zip(parts, index.rank[run].tolist(), is_key, strict=True)))
                     seconds += time.process_time() - begin
             frames += len(rows)
     return seconds / frames

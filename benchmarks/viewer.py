@@ -4,7 +4,8 @@ Two claims. A dataset of 10^6 episodes is listed, sorted and filtered within 200
 from the key or the click to the new table, while the check of the dataset runs. And a video of 640 x 480 is scrubbed
 at 30 frames a second: the slider moves 30 times a second, and the script in the page notes which pictures were shown
 and how late. Videos have a key frame every 2 frames, as LeRobot writes them, or every 250, as encoders do by
-themselves. Jumps come first, when nothing is in memory yet. `make browser` installs Playwright.
+themselves. Jumps come first, when nothing is in memory yet. Where rows are decoded, they are also shown once a frame
+of the screen, and the memory of the page is measured after many of them. `make browser` installs Playwright.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import penstock
 from penstock_studio.viewer.server import ViewerServer
 
 HEIGHT, WIDTH, FPS = 480, 640, 30
+SCRUBBED = 30_000  # rows that are gone over for the memory of the page, each fifth of them shown
 QUERIES = {
     "list": "",
     "sort": "&sort=total_steps&descending=1",
@@ -56,6 +58,23 @@ SCRUB = """async ([rows, fps]) => {
   const seconds = (performance.now() - begun) / 1000;
   await new Promise((wake) => setTimeout(wake, 500));
   return [late, seconds];
+}"""
+# Move the slider once a frame of the screen; resolve to the milliseconds of each frame, and how many rows were shown.
+EACH_FRAME = """async (rows) => {
+  const slider = document.querySelector("input[type=range]"), canvas = document.querySelector(".cameras canvas");
+  const times = [], shown = new Set();
+  const seen = new MutationObserver(() => shown.add(canvas.dataset.row));
+  seen.observe(canvas, { attributes: true, attributeFilter: ["data-row"] });
+  let before = await new Promise(requestAnimationFrame);
+  for (const row of rows) {
+    slider.value = String(row);
+    slider.dispatchEvent(new Event("input"));
+    const now = await new Promise(requestAnimationFrame);
+    times.push(now - before);
+    before = now;
+  }
+  seen.disconnect();
+  return [times, shown.size];
 }"""
 # Do something to the page and resolve to the milliseconds until its table of episodes was replaced.
 UNTIL_TABLE = """async ([selector, key]) => {
@@ -122,7 +141,11 @@ def asked(server: ViewerServer, path: str) -> float:
 
 def table(browser: Any, folder: Path, episodes: int) -> None:
     print(f"\n{episodes:,} episodes, ms from request to answer: first, then the median of 20")
-    with served(million(folder, episodes)) as server:
+    path, begun = million(folder, episodes), time.perf_counter()
+    with served(path) as server:
+        opened = time.perf_counter() - begun
+        figures.record("opened", opened, "s")
+        print(f"  opened       {1000 * opened:7.1f}")
         for name, query in QUERIES.items():
             first = asked(server, f"/api/episodes/episodes?limit=50{query}")
             usual = statistics.median(asked(server, f"/api/episodes/episodes?limit=50{query}") for _ in range(20))
@@ -167,8 +190,32 @@ def scrubbed(browser: Any, folder: Path, codec: str, g: int, frames: int) -> Non
                 f"{statistics.median(ordered):5.0f} ms, at most {ordered[-1]:5.0f} ms",
                 flush=True,
             )
+        each_frame(page, f"{codec}_{g}", frames)
         page.close()
         print(f"  {'':15} memory of the server: {resident() - before:+.0f} MB")
+
+
+def each_frame(page: Any, label: str, frames: int) -> None:
+    """Rows at the rate of the screen where they are decoded, then the memory of the page after many rows."""
+    near = list(range(min(frames, 96)))
+    page.evaluate(EACH_FRAME, near)
+    times, shown = page.evaluate(EACH_FRAME, near)
+    rate = 1000 / statistics.median(times)
+    figures.record(f"{label}_decoded", rate, "/s")
+    print(f"  {label:15} {'decoded':10} {rate:6.1f} frames/s, {shown} of {len(near)} rows shown", flush=True)
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+
+    def heap() -> float:
+        session.send("HeapProfiler.collectGarbage")
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return next(each["value"] for each in metrics if each["name"] == "JSHeapUsedSize") / 1e6
+
+    before, rows = heap(), [row for _ in range(SCRUBBED // frames) for row in range(0, frames, 5)]
+    page.evaluate(EACH_FRAME, rows)
+    after = heap()
+    figures.record(f"{label}_heap", after * 1e6, "B")
+    print(f"  {'':15} heap of the page {before:.1f} MB, {after:.1f} MB after {len(rows):,} rows over the episode")
 
 
 def resident() -> float:

@@ -22,7 +22,7 @@ from pathlib import Path
 import figures
 import numpy as np
 
-STEPS, EPISODE, WINDOW, BATCH, WINDOWS = 10_000, 200, 16, 64, 640
+EPISODE, WINDOW, BATCH, WINDOWS = 200, 16, 64, 640
 PEER = """
 import json, sys, time
 import zarr
@@ -39,18 +39,18 @@ print(json.dumps([zarr.__version__, len(starts) / wall, len(starts) / cpu]))
 PENSTOCK = "penstock"
 
 
-def write(path: Path) -> None:
+def write(path: Path, steps: int) -> None:
     """Write a buffer whose images compress to about a half."""
     import penstock
 
     rng = np.random.default_rng(0)
-    images = rng.integers(0, 255, (STEPS // 100, 96, 96, 3), np.uint8).repeat(100, 0)
-    images[:, ::3] = rng.integers(0, 255, (STEPS, 1, 1, 3), np.uint8)
+    images = rng.integers(0, 255, (steps // 100, 96, 96, 3), np.uint8).repeat(100, 0)
+    images[:, ::3] = rng.integers(0, 255, (steps, 1, 1, 3), np.uint8)
     columns = {
-        "observations": {"img": images, "state": rng.normal(size=(STEPS, 5)).astype(np.float32)},
-        "actions": rng.normal(size=(STEPS, 2)).astype(np.float32),
+        "observations": {"img": images, "state": rng.normal(size=(steps, 5)).astype(np.float32)},
+        "actions": rng.normal(size=(steps, 2)).astype(np.float32),
     }
-    data = penstock.from_arrays(columns, lengths=[EPISODE] * (STEPS // EPISODE))
+    data = penstock.from_arrays(columns, lengths=[EPISODE] * (steps // EPISODE))
     penstock.convert(data, path, format="zarr", options={"chunk_rows": 100}, certificate=False)
 
 
@@ -72,15 +72,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", action="append", default=[], help="interpreter with zarr; may be repeated")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=10_000)
     options = parser.parse_args()
     rng = np.random.default_rng(1)
-    episodes, offsets = rng.integers(STEPS // EPISODE, size=WINDOWS), rng.integers(EPISODE - WINDOW + 1, size=WINDOWS)
+    episodes = rng.integers(options.steps // EPISODE, size=WINDOWS)
+    offsets = rng.integers(EPISODE - WINDOW + 1, size=WINDOWS)
     positions = (episodes * (EPISODE - WINDOW + 1) + offsets).tolist()
     starts = json.dumps((episodes * EPISODE + offsets).tolist())
     best: dict[str, tuple[float, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "buffer.zarr"
-        write(path)
+        write(path, options.steps)
         for _ in range(options.rounds):
             runs = [ours(path, positions)]
             for peer in options.peer:

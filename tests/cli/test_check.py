@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,7 +101,12 @@ def test_values_of_any_format(call: Call, tmp_path: Path) -> None:
     columns["rewards"] = np.array([np.nan, 0])
     with named("columns").append(tmp_path / "data") as writer:
         writer.write(penstock.Episode(spec, columns))
-    assert call("check", tmp_path / "data", "--deep").code == 1
+    answer = call("check", tmp_path / "data", "--deep")
+    assert answer.code == 1
+    command = f"penstock convert {tmp_path / 'data'} OUT --format columns --where 'id != 3'"
+    assert answer.out.splitlines()[-1] == f"without 1 episode that has errors: {command}"
+    assert call(*shlex.split(command.replace("OUT", str(tmp_path / "out")))[1:]).code == 0
+    assert len(penstock.open(tmp_path / "out")) == 3
 
 
 def test_numbers_that_are_none_are_the_next_observation_where_both_are(call: Call, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import penstock
 from penstock.cli.info import bytes_at, render, space_text, summarise
 from penstock.cli.show import BARS
+from penstock.core.damage import collected_damage
 from penstock.core.spec import Field, Spec
 from penstock.data.located import locate
 from penstock.formats.base.returns import returns_of
@@ -106,5 +107,28 @@ def test_spaces_in_one_line(space: penstock.spaces.Space, text: str) -> None:
     assert space_text(space.to_json()) == text
 
 
-def test_no_space_in_one_line() -> None:
-    assert space_text(None) == "not stored"
+def test_spaces_that_are_not_stored_take_no_line(call: Call, tmp_path: Path) -> None:
+    penstock.convert(penstock.from_arrays({"rewards": np.zeros(3)}, lengths=[3]), tmp_path / "data")
+    assert "observations from" not in call("info", tmp_path / "data").out
+
+
+def test_metadata_are_json_and_long_ones_the_names_of_their_entries(call: Call, tmp_path: Path) -> None:
+    about = {"tags": ["day", None, True], "statistics": {f"column {i}": {"mean": [0.1] * 9} for i in range(9)}}
+    data = penstock.from_arrays({"rewards": np.zeros(3)}, lengths=[3], metadata=about)
+    penstock.convert(data, tmp_path / "data")
+    out = " ".join(call("info", tmp_path / "data").out.replace("│", " ").split())
+    assert 'tags ["day", null, true]' in out
+    assert "statistics 9 values, which --json shows: column 0, column 1," in out
+    assert "mean" not in out.partition("statistics")[2]
+    assert call("info", tmp_path / "data", "--json").json["metadata"]["statistics"] == about["statistics"]
+
+
+def test_files_that_are_left_out_alike_are_one_row(call: Call, tmp_path: Path) -> None:
+    for i in range(30):
+        np.savez(tmp_path / f"{i}.npz", actions=np.zeros(3))
+        (tmp_path / f"{i}.sha").write_text("0")
+    (tmp_path / "penstock.toml").write_text('penstock_mapping = 1\nfiles = "{n}.npz"\n')
+    with collected_damage():
+        out = call("info", tmp_path).out
+    assert "0.sha and 29 more" in out
+    assert out.count(".sha") == 1

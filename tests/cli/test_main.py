@@ -8,6 +8,7 @@ import re
 import runpy
 import subprocess
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 import penstock
-from penstock.cli.main import COMMANDS, ELSEWHERE, all_commands, app, described
-from penstock.errors import DataError, FormatError, UnknownFormatError
+from penstock.cli.main import COMMANDS, ELSEWHERE, all_commands, app, described, warnings_as_lines
+from penstock.errors import DamageWarning, DataError, FormatError, UnknownFormatError
 from tests.cli.conftest import Call
 
 
@@ -57,6 +58,17 @@ def test_what_cannot_be_opened_is_one_line_and_code_2(call: Call, name: str, tmp
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("UnknownFormatError: expected a dataset, got an empty folder")
     assert answer.err.count("\n") == 1
+
+
+def test_a_warning_is_one_line_without_a_place_in_the_source() -> None:
+    usual = warnings.formatwarning
+    for wanted in (True, False):
+        with warnings_as_lines(wanted=wanted):
+            said = warnings.formatwarning("a cell is empty", DamageWarning, "convert.py", 165)
+            other = warnings.formatwarning("old", DeprecationWarning, "theirs.py", 3)
+        assert (said == "DamageWarning: a cell is empty\n") == wanted
+        assert other.startswith("theirs.py:3: DeprecationWarning: old")
+    assert warnings.formatwarning is usual
 
 
 NAMES = "public datasets have names, OWNER/NAME on Hugging Face and ids with a version on Minari's hub"

@@ -37,3 +37,4 @@ def test_a_damaged_state_is_told_in_one_line(call, recording: Path, tmp_path: Pa
     answer = call("uses", f"{tmp_path / 'train.py'}:loader", 0, "--state", tmp_path / "state.json")
     assert answer.code == 2
     assert "expected a state_dict as JSON" in answer.err
+    assert "json.dump(loader.state_dict(), file) writes it" in answer.err

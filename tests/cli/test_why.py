@@ -81,11 +81,14 @@ def test_modules_and_functions_are_found_too(call, train, recording, monkeypatch
         ("{file}:number", "got int"),
         ("{file}:Trainer", "got Trainer"),
         ("missing.py:loader", "does not exist"),
+        ("{wrong}:loader", "a mistake in line 2: "),
         ("missing_module:loader", "expected a module"),
     ],
 )
 def test_what_is_no_loader_is_told_in_one_line(call, train, recording, place, text):
-    answer = call("why", ticket(recording), place.format(file=train))
+    wrong = train.with_name("wrong.py")
+    wrong.write_text("import penstock\nloader = [\n")
+    answer = call("why", ticket(recording), place.format(file=train, wrong=wrong))
     assert answer.code == 2
     assert PlanError.__name__ in answer.err
     assert text in answer.err

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from penstock.containers import images as images_module
 from penstock.containers.images import decode, decode_into, decode_rows, encode, is_jpeg, is_png, read_header
 from penstock.errors import DataError, FormatError, UnsafeDataError
 
@@ -105,17 +106,19 @@ def test_what_is_no_image_is_refused(blob):
 
 
 @pytest.mark.parametrize("encoding", ["png", "jpeg"])
-@pytest.mark.parametrize("threads", [0, 2, None])
-def test_rows_are_decoded_in_order_and_damage_names_the_row(encoding, threads):
+@pytest.mark.parametrize("thread_bytes", [0, 1 << 20])
+def test_rows_are_decoded_in_order_and_damage_names_the_row(encoding, thread_bytes, monkeypatch):
+    monkeypatch.setattr(images_module, "THREAD_BYTES", thread_bytes)
+    monkeypatch.setattr(images_module, "cores", lambda: 3)
     images = [pixels((16, 24, 3), seed=seed) for seed in range(9)]
     blobs = [encode(image, encoding) for image in images]
     out = np.zeros((9, 16, 24, 3), np.uint8)
-    decode_rows(blobs, out, threads=threads)
+    decode_rows(blobs, out)
     np.testing.assert_array_equal(out, [decode(blob) for blob in blobs])
     blobs[4] = blobs[4][:-40]
     with pytest.raises(FormatError, match=r"expected a whole image.* at camera, row 104 of the column"):
-        decode_rows(blobs, out, threads=threads, where="camera", first=100)
-    decode_rows([], out[:0], threads=threads)
+        decode_rows(blobs, out, where="camera", first=100)
+    decode_rows([], out[:0])
 
 
 @pytest.mark.parametrize(

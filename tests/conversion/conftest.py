@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.spec import Align, Field, Kind, Spec
 from penstock.data.dataset import EpisodeDataset
 from penstock.formats.memory import MemorySource
+from tests.conversion.killed import Conversions
 
 Make = Callable[..., EpisodeDataset]
 
@@ -21,6 +22,13 @@ LENGTHS = (3, 1, 7, 4, 2, 6)
 
 def field(dtype: str, shape: tuple[int, ...] = (), align: Align = "step", kind: Kind = "array") -> Field:
     return Field(np.dtype(dtype), shape, align, kind)
+
+
+@pytest.fixture(scope="session")
+def conversions() -> Generator[Conversions]:
+    conversions = Conversions()
+    yield conversions
+    conversions.close()
 
 
 @pytest.fixture

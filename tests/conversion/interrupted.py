@@ -43,6 +43,7 @@ def convert(task: dict[str, Any]) -> int:
 
 def main() -> None:
     """Answer each line. Formats are imported before, so that a process that is forked off has them."""
+    os.fsync = lambda fd: None  # processes are killed, not the power
     tasks = [json.loads(text) for text in sys.argv[1:]]
     with tempfile.TemporaryDirectory() as folder:
         for number, task in enumerate(tasks):

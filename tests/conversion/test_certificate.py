@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +17,7 @@ from penstock.core.ragged import Ragged
 from penstock.errors import DataError, FormatError
 from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 from tests.conversion.conftest import Make, field
-from tests.conversion.test_kill import CONVERT
+from tests.conversion.killed import Conversions
 
 
 def statuses(certificate: Certificate) -> dict[str, str]:
@@ -146,12 +143,11 @@ def test_a_certificate_of_many_episodes_names_ranges(
         ColumnDigests.from_json(forged)
 
 
-def test_a_killed_conversion_has_no_certificate(make: Make, tmp_path: Path) -> None:
+def test_a_killed_conversion_has_no_certificate(make: Make, conversions: Conversions, tmp_path: Path) -> None:
     penstock.convert(make(), tmp_path / "source")
     out = tmp_path / "out"
     path_of(out).write_text("{}")  # of an earlier dataset of that name
-    command = [sys.executable, "-c", CONVERT, str(tmp_path / "source"), str(out), "columns", "{}", "20"]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert conversions.convert(tmp_path / "source", out, "columns", {}, at=20) == 0
     assert not path_of(out).exists()
     report = penstock.convert(tmp_path / "source", out)
     assert report.certificate is not None
@@ -212,6 +208,7 @@ def test_the_command(call: Call, make: Make, tmp_path: Path) -> None:  # noqa: F
     shown = call("certificate", tmp_path / "out")
     assert shown.code == 0
     assert "observations" in shown.out
+    assert shown.out.splitlines()[1].split() == ["column", "of", "kept", "how"]
     assert "6 episodes, 23 steps" in shown.out
     verified = call("certificate", tmp_path / "out", tmp_path / "source", "--verify")
     assert verified.code == 0

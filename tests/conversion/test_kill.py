@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +10,7 @@ import pytest
 
 import penstock
 from tests.conversion.conftest import Make, same
-
-# Every call that changes something on the disk is counted, and the process killed at one of them.
-CONVERT = """
-import os, signal, sys
-import penstock
-source, out, format, options, at = sys.argv[1:]
-left = int(at)
-def counted(call):
-    def made(*arguments, **named):
-        global left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return call(*arguments, **named)
-    return made
-for name in ("replace", "rename", "pwrite", "pwritev", "write", "unlink", "mkdir", "ftruncate", "fsync"):
-    setattr(os, name, counted(getattr(os, name)))
-penstock.convert(source, out, format=format, options=eval(options))
-print(left)
-"""
+from tests.conversion.killed import Conversions
 
 
 @pytest.mark.parametrize(
@@ -46,24 +23,16 @@ print(left)
         ("minari", {"data_format": "arrow"}),
     ],
 )
-def test_killed_anywhere(make: Make, tmp_path: Path, format: str, options: dict[str, Any]) -> None:
-    penstock.convert(make(), tmp_path / "source")
+def test_killed_anywhere(
+    make: Make, conversions: Conversions, tmp_path: Path, format: str, options: dict[str, Any]
+) -> None:
+    source = tmp_path / "source"
+    penstock.convert(make(), source)
     rng = random.Random(repr((format, options)))
-
-    def run(out: Path, at: int) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", CONVERT, str(tmp_path / "source"), str(out), format, repr(options), str(at)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
-
-    whole = run(tmp_path / "whole", -1)
-    assert whole.returncode == 0, whole.stderr
-    calls = -1 - int(whole.stdout)
+    calls = conversions.convert(source, tmp_path / "whole", format, options)
     assert calls > 10
-    out, kills = tmp_path / "out", 0
-    for _ in range(2):
-        done = run(out, rng.randrange(1, calls + 1))
-        kills += done.returncode == -signal.SIGKILL
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    assert kills
+    out = tmp_path / "out"
+    assert 0 in [conversions.convert(source, out, format, options, rng.randrange(1, calls + 1)) for _ in range(2)]
     report = penstock.convert(tmp_path / "source", out, format=format, options=options)
     assert report.episodes == 6
     assert list(tmp_path.rglob("*.penstock")) == []
@@ -75,12 +44,13 @@ def test_killed_anywhere(make: Make, tmp_path: Path, format: str, options: dict[
         assert [(out / n).read_bytes() for n in names] == [(tmp_path / "whole" / n).read_bytes() for n in names]
 
 
-def test_folders_that_killed_conversions_left_are_swept_at_the_next_start(make: Make, tmp_path: Path) -> None:
+def test_folders_that_killed_conversions_left_are_swept_at_the_next_start(
+    make: Make, conversions: Conversions, tmp_path: Path
+) -> None:
     penstock.convert(make(), tmp_path / "source", certificate=False)
     out = tmp_path / "out"
     for at in (3, 4):
-        command = [sys.executable, "-c", CONVERT, str(tmp_path / "source"), str(out), "columns", "{}", str(at)]
-        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        assert conversions.convert(tmp_path / "source", out, "columns", {}, at) == 0
         assert len(list(tmp_path.iterdir())) == 2  # the one before was swept
     penstock.convert(tmp_path / "source", out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.certificate.json", "source"]

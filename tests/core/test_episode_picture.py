@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import numpy as np
 
@@ -67,3 +68,14 @@ def test_what_cannot_be_drawn_is_a_sentence_or_a_line():
         for drawing in drawings:
             ET.fromstring(drawing)
             assert re.search(r"\b(nan|inf)\b", drawing) is None
+
+
+def test_actions_without_values_between_are_steps() -> None:
+    values = {"actions": np.array([0, 2, 2, 1]), "torques": np.array([0.0, 2.0, 2.0, 1.0])}
+    page = penstock.from_arrays(values, lengths=[4])[0].show()._repr_html_()
+    paths = [re.findall(r'd="M([^"]*)"[^>]*stroke="#', drawing) for drawing in re.findall("<svg.*?</svg>", page)]
+    places = [[tuple(map(float, point.split())) for point in path.split("L")] for (path,) in paths]
+    stepped, sloped = places
+    assert all(x == other or y == height for (x, y), (other, height) in pairwise(stepped))
+    assert set(sloped) <= set(stepped)
+    assert len(sloped) == 4

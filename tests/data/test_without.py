@@ -130,7 +130,7 @@ def test_a_changed_mix_does_not_leave_out_the_episodes_of_another_source() -> No
 
 def test_what_cannot_be_left_out_is_refused() -> None:
     data = episodes().steps()
-    with pytest.raises(PlanError, match="expected episodes within 0:6"):
+    with pytest.raises(PlanError, match="expected episodes from 0 to 5 of source 0, got"):
         data.without(6)
     with pytest.raises(ArgumentError, match="expected episodes as a number"):
         data.without("2")  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +215,32 @@ def test_arguments_of_a_replay(name: str) -> None:
         penstock.Replay(None, 100, **{name: "prioritized"})  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"expected an episode as in .*, got \{'x': 1\}"):
         penstock.Replay(None, 100).write({"x": 1})  # type: ignore[arg-type]
+
+
+WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "a list of arrays": (lambda _: penstock.from_arrays([{"x": 1}], [1]), "got list; penstock.from_records takes"),  # type: ignore[arg-type]
+    "lengths as text": (lambda _: penstock.from_arrays({"x": np.zeros(3)}, "3"), r"lengths=\[2, 3\], got '3'"),  # type: ignore[arg-type]
+    "steps of an episode": (lambda data: list(data[0]), r"got 0; episode\['observations/image'\]\[0\] is a value"),
+    "one =": (lambda data: data.filter("return = 3"), "got 'return = 3'; == compares"),
+    "shuffle=": (lambda data: data.steps().loader(2, shuffle=True), r"no argument 'shuffle'; use shuffle\(seed=0\)"),
+    "num_workers=": (lambda data: data.steps().loader(2, num_workers=2), "no argument 'num_workers'; use threads="),
+    "a file as state": (
+        lambda data: data.steps().loader(2).load_state_dict("state.json"),
+        r"expected the dict of state_dict\(\) of a Loader, got 'state.json'",
+    ),
+    "no state": (lambda data: data.steps().loader(2).load_state_dict(None), "of a Loader, got None"),
+    "rename": (lambda data: data.steps().rename_columns({}), r"use loader\(rename="),
+    "statistics": (lambda data: data.statistics(), r"use penstock\.statistics\(data\)"),
+    "windows of steps": (lambda data: data.steps().windows(2), r"windows\(n\) of the episodes, before steps\(\)"),
+    "a name as environment": (
+        lambda _: penstock.rollout("CartPole-v1", episodes=1),  # type: ignore[arg-type]
+        r"gymnasium\.make\('CartPole-v1'\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_newcomers_write_is_answered(data: Any, wrong: str) -> None:
+    call, message = WRONG[wrong]
+    with pytest.raises((PenstockError, AttributeError, TypeError), match=message):
+        call(data)

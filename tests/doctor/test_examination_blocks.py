@@ -7,14 +7,18 @@ from __future__ import annotations
 import errno
 import os
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
 import penstock
+from penstock.core.spec import Field, Spec
 from penstock.doctor import examine, measures
 from penstock.doctor.examine import Examination
+from penstock.errors import FormatError
 from penstock.files import arrays
+from penstock.formats.memory import MemorySource
 
 
 @pytest.mark.parametrize("lengths", [[1] * 5000, [50] * 100, [3, 0, 9] * 400, [400] * 3])
@@ -63,3 +67,27 @@ def test_digests_without_room_for_a_file_are_in_memory(monkeypatch: pytest.Monke
     monkeypatch.setattr(arrays, "SPILLED", 0)
     monkeypatch.setattr(os, "posix_fallocate", full)
     assert arrays.scratch_zeros((3, 2), np.uint8).tolist() == [[0, 0]] * 3
+
+
+class OneDamagedVideo(MemorySource):
+    """Episode 1 has a column that cannot be read."""
+
+    def read_array(self, column: str, selection: Any, out: Any) -> None:
+        first, end = self.offsets[1:3]
+        touched = (selection.start < end) & (selection.start + selection.length > first)
+        if column == "observations/camera" and touched.any():
+            raise FormatError("expected a video, got one that is cut", path="camera.mp4")
+        super().read_array(column, selection, out)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_column_that_cannot_be_read_hides_no_other_findings(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    actions = rng.normal(size=(60, 2))
+    actions[25] = np.nan
+    pictures = rng.integers(0, 256, (60, 8, 8, 3), np.uint8)
+    spec = Spec({"actions": Field(np.dtype("f8"), (2,)), "observations/camera": Field(np.dtype("u1"), (8, 8, 3))})
+    source = OneDamagedVideo(spec, {"actions": actions, "observations/camera": pictures}, np.array([0, 20, 40, 60]))
+    report = examine.examine(source, deep=True, progress=False)
+    assert [(f.name, f.episodes, f.rows) for f in report.findings] == [("unreadable", (1,), (0,)), ("nan", (1,), (5,))]
+    assert np.isnan(report.measures["length"]).tolist() == [False, True, False]

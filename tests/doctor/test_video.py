@@ -37,14 +37,14 @@ def names(frames: np.ndarray, path: Path, codec: str, crf: int, g: int) -> dict[
     files = VideoFiles([path])
     files.read(numbers * 0, numbers, numbers, decoded)
     files.close()
-    actions = np.cumsum(np.random.default_rng(0).normal(size=(STEPS, 2)), 0)
+    actions = np.cumsum(np.random.default_rng(0).normal(size=(len(frames), 2)), 0)
     spec = penstock.Spec(
         {
             "observations/camera": penstock.Field(np.dtype("u1"), frames.shape[1:]),
             "actions": penstock.Field(np.dtype("f8"), (2,)),
         }
     )
-    source = MemorySource(spec, {"observations/camera": decoded, "actions": actions}, np.array([0, STEPS]))
+    source = MemorySource(spec, {"observations/camera": decoded, "actions": actions}, np.array([0, len(frames)]))
     report = examine(source, deep=True, progress=False)
     return {f.name: f.rows for f in report.findings}
 
@@ -70,6 +70,8 @@ def test_pictures_of_lossy_video(tmp_path: Path, codec: str, crf: int, g: int) -
     assert (
         20 < found["frozen-picture"][0] <= 40
     )  # libx264 took 6 to 13 pictures to get to rest, by its threads and the process
+    frozen[5:] = frozen[5]  # 45 steps: fewer than 50, and most of the episode
+    assert names(frozen[:50], tmp_path / "short.mp4", codec, crf, g).keys() == {"frozen-picture"}
     black[40:50] = np.random.default_rng(1).integers(0, 6, black[40:50].shape)
     found = names(black, tmp_path / "black.mp4", codec, crf, g)
     assert found.keys() == {"blank-picture"}

@@ -31,6 +31,7 @@ from penstock.files import (
     write_atomic,
     write_checked,
 )
+from penstock.files.user_cache import make_room
 
 MAGIC = b"log 1\n"
 
@@ -410,3 +411,22 @@ def test_threads_write_one_file_at_once(tmp_path: Path) -> None:
         thread.join()
     assert failed == []
     assert names(tmp_path) == ["cache"]
+
+
+def test_a_cache_keeps_what_changed_last_and_is_listed_seldom_while_it_is_half_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[int] = []
+    real = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: (listed.append(number), real(folder))[1])
+    for number in range(300):
+        make_room(tmp_path, "*.kept", 1000 - 10)
+        path = tmp_path / f"{number}.kept"
+        path.write_bytes(bytes(10))
+        os.utime(path, ns=(number, number))
+    (tmp_path / "other").write_bytes(bytes(5000))
+    monkeypatch.undo()
+    make_room(tmp_path, "*.kept", 1000)
+    assert {path.name for path in tmp_path.iterdir()} == {"other", *(f"{number}.kept" for number in range(200, 300))}
+    assert len([number for number in listed if 8 <= number < 49]) < 20
+    assert [number for number in listed if number >= 60] == list(range(60, 300))

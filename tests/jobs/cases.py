@@ -60,12 +60,12 @@ class Inputs:
 def make_inputs(folder: Path) -> Inputs:
     """Write the datasets."""
     rng = np.random.default_rng(17)
-    lengths = np.concatenate([rng.integers(1, 12, 30), [700], rng.integers(1, 12, 29)])
+    lengths = np.concatenate([rng.integers(1, 12, 30), [250], rng.integers(1, 12, 29)])
     n, episodes = int(lengths.sum()), len(lengths)
     columns: dict[str, Any] = {name: rng.integers(0, 256, (n, 20, 20, 3)).astype("u1") for name in CAMERAS}
     columns["observations"] = rng.standard_normal((n + episodes, 8)).astype("f4")
     columns["rewards"] = rng.standard_normal(n)
-    columns["rewards"][[3, 900]] = np.nan
+    columns["rewards"][[3, 500]] = np.nan
     columns["actions"] = rng.standard_normal((n, 2)).astype("f4")
     columns["terminations"] = np.zeros(n, bool)
     columns["truncations"] = np.zeros(n, bool)

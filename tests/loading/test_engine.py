@@ -133,6 +133,14 @@ def test_a_closed_iterator_gives_nothing_more() -> None:
     assert next(iterator, None) is None
 
 
+def test_an_iterator_has_no_length_and_says_what_a_data_loader_takes() -> None:
+    batches = iter(dataset(1000).loader(100, threads=1))
+    with pytest.raises(TypeError, match=r"no len\(\); .* take loader\.data_loader\(\)"):
+        len(batches)
+    assert bool(batches)
+    assert len(list(batches)) == 10
+
+
 def test_an_error_in_the_hand_over_leaves_the_state_before_it() -> None:
     loader = dataset(1000).loader(100, threads=1)
 

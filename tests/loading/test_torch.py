@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,3 +165,17 @@ def test_tensors_of_odd_arrays():
     tensors = to_torch(batch)
     assert tensors["x"].tolist() == [3.0, 2.0, 1.0, 0.0]
     assert tensors.ticket == batch.ticket
+
+
+def test_names_that_a_dict_of_tensors_lacks_say_where_they_are() -> None:
+    data = penstock.from_arrays({"rewards": np.zeros(4, np.float32)}, lengths=[4])
+    batch: Any = next(iter(data.steps().loader(batch_size=3, output="torch")))
+    for name, hint in (
+        ("rewards", r"; it is the item batch\['rewards'\]$"),
+        ("n", "; batch.ticket.count"),
+        ("x", "$"),
+    ):
+        with pytest.raises(AttributeError, match=f"'Tensors' object has no attribute '{name}'.*{hint}"):
+            getattr(batch, name)
+    assert batch.ticket.count == 3
+    assert deepcopy(batch).weight == pickle.loads(pickle.dumps(batch)).weight == 1

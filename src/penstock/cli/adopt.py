@@ -14,7 +14,7 @@ from rich.text import Text
 from penstock.cli.info import render, summarise
 from penstock.cli.show import Json, print_json, sketch_table
 from penstock.data.located import DatasetFiles, LocatedData
-from penstock.errors import UnknownFormatError
+from penstock.errors import FormatError, UnknownFormatError
 from penstock.formats.base.format import named, nothing_at
 from penstock.formats.mapping.rules import toml_of
 from penstock.formats.mapping.sketch import Sketch
@@ -45,17 +45,28 @@ def adopt(
     if sketch.guess is None:
         raise UnknownFormatError(f"expected files with arrays, got none: {sketch.contents}", path=location)
     console.print(Panel(Text(toml_of(sketch.guess).strip()), title="guessed mapping", title_align="left", expand=False))
-    with FilesSource(location, sketch.guess) as source:
-        located = LocatedData(Location.of(location), (DatasetFiles(named("mapping"), (location,)),))
-        lengths = np.diff(source.offsets)
-        console.print(render(summarise(located, source, lengths, None), lengths, None))
+    error: FormatError | None = None
+    try:
+        with FilesSource(location, sketch.guess) as source:
+            located = LocatedData(Location.of(location), (DatasetFiles(named("mapping"), (location,)),))
+            lengths = np.diff(source.offsets)
+            console.print(render(summarise(located, source, lengths, None), lengths, None))
+    except FormatError as damaged:  # of some files: the mapping is written all the same, to be edited
+        error = damaged
+        Console(stderr=True, soft_wrap=True, quiet=as_json).print(Text(f"{type(error).__name__}: {error}", style="red"))
     target = sketch.target if out is None else out
     if not yes and not as_json and not typer.confirm(f"Write the mapping to {target}?"):
         raise typer.Exit(1)
     if yes or not as_json:
         sketch.write(target)
     if as_json:
-        print_json({"mapping": sketch.guess.to_json(), "written": str(target) if yes else None})
+        written = str(target) if yes else None
+        print_json({"mapping": sketch.guess.to_json(), "written": written, "error": error and str(error)})
+        if error is not None:
+            raise typer.Exit(1)
         return
+    if error is not None:
+        Console(soft_wrap=True).print(Text(f"wrote {target}, which does not open the files yet; edit it"))
+        raise typer.Exit(1)
     place = location if target == sketch.target and location.is_dir() else target
     Console(soft_wrap=True).print(Text(f"wrote {target}; penstock.open({str(place)!r}) opens it"))

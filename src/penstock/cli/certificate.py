@@ -105,7 +105,7 @@ def render(stored: Certificate, wrong: list[str] | None) -> RenderableType:
     source, target = stored.source, stored.target
     counts = f"{counted(target['episodes'], 'episode')}, {counted(target['steps'], 'step')}"
     title = Text(f"{source['reader']} -> {target['reader']}: {counts}, by penstock {stored.version}", style="bold")
-    table = Table("column", "of", "", "how", box=None, header_style="bold", pad_edge=False)
+    table = Table("column", "of", "kept", "how", box=None, header_style="bold", pad_edge=False)
     for column in stored.columns:
         change = column.change
         if column.psnr is not None and column.ssim is not None:

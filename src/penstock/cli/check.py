@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Annotated, Any, Literal
@@ -14,13 +15,16 @@ from rich.text import Text
 from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
 from penstock.cli.options import IN_HELP, From, Opening, Storage, chosen_dataset, pairs
 from penstock.cli.show import Fitted, Json, print_json
+from penstock.core.text import counted
 from penstock.data.chosen import ChosenDataset
 from penstock.data.located import locate
 from penstock.doctor.check import check as checked
 from penstock.doctor.examine import Report, leaks
 from penstock.errors import DataError
 from penstock.formats.base.findings import Finding
+from penstock.formats.base.format import Format, named
 
+NAMED = 20  # episodes that a command leaves out one by one
 STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -101,9 +105,24 @@ def _show(reports: Mapping[str, Report], titles: Mapping[str, tuple[str, str]], 
         print_json(entries[0] if len(entries) == 1 else entries)
     else:
         Console(soft_wrap=not any(findings_of.values())).print(Group(*tables))
+        for location, findings in findings_of.items():
+            if (said := _next_step(*titles[location], findings)) is not None:
+                Console(soft_wrap=True).print(Text(said))
     failing = list(STYLES)[: list(STYLES).index(shown["fail_on"]) + 1]
     if any(finding.level in failing for findings in findings_of.values() for finding in findings):
         raise typer.Exit(1)
+
+
+def _next_step(path: str, format: str, findings: list[Finding]) -> str | None:
+    """Which episodes have errors, and the command that leaves them out; None without any."""
+    with_errors = [finding.episodes for finding in findings if finding.level == "error" and finding.episodes]
+    bad = sorted({episode for episodes in with_errors for episode in episodes})
+    if not bad or len(bad) > NAMED:
+        return None
+    condition = " and ".join(f"id != {episode}" for episode in bad)
+    writes = f" --format {format}" if type(named(format)).create is not Format.create else ""
+    command = f"penstock convert {shlex.quote(path)} OUT{writes} --where {shlex.quote(condition)}"
+    return f"without {counted(len(bad), 'episode')} that ha{'s' if len(bad) == 1 else 've'} errors: {command}"
 
 
 def render(name: str, path: str, findings: list[Finding]) -> RenderableType:

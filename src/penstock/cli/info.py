@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from penstock.cli.options import From, In, Opening, Storage, opened, pairs
 from penstock.cli.show import Fitted, Json, histogram_bars, plain, print_json, size, sketch_table, spread
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.damage import collected_damage
+from penstock.core.narrowing import is_mapping
 from penstock.core.text import counted
 from penstock.data.located import LocatedData, locate
 from penstock.errors import PenstockError, UnknownFormatError
@@ -168,7 +171,8 @@ def _head(summary: Mapping[str, Any], lengths: IntArray, returns: FloatArray | N
     if ends := summary["account"]["ends"]:
         grid.add_row("episode ends", Text(ends))
     for name in ("observation", "action"):
-        grid.add_row(f"{name}s from", Text(space_text(summary[f"{name}_space"])))
+        if (space := summary[f"{name}_space"]) is not None:
+            grid.add_row(f"{name}s from", Text(space_text(space)))
     return Fitted(grid)
 
 
@@ -182,10 +186,8 @@ def _spread_text(stats: Mapping[str, float], values: npt.ArrayLike) -> Text:
     return Text.assemble(numbers, "  ", (histogram_bars(values), "cyan"))
 
 
-def space_text(space: Mapping[str, Any] | None) -> str:
+def space_text(space: Mapping[str, Any]) -> str:
     """Return one line for the JSON of a space."""
-    if space is None:
-        return "not stored"
     kind = space["type"]
     if kind == "Dict":
         inside = ", ".join(f"{key}: {space_text(inner)}" for key, inner in space["subspaces"].items())
@@ -228,23 +230,35 @@ def _columns(fields: Mapping[str, Mapping[str, Any]]) -> RenderableType:
 
 
 def _left_out(entries: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """The first rows of the data that are not used."""
-    columns = ("left out", "what", "reason", Column("message", overflow="fold"))
+    """What is not used, or not as one expects. Entries that differ in their names alone are one row."""
+    columns = (Column("left out", overflow="fold"), "what", "reason", Column("message", overflow="fold"))
     table = Table(*columns, box=None, header_style="bold", pad_edge=False)
-    for entry in entries[:LEFT_OUT_ROWS]:
-        more = f" and {entry['count'] - 1:,} more" if entry.get("count", 1) > 1 else ""
-        table.add_row(Text(entry["where"] + more, style="yellow"), entry["thing"], entry["reason"], entry["message"])
-    if len(entries) > LEFT_OUT_ROWS:
-        table.add_row(f"and {len(entries) - LEFT_OUT_ROWS:,} more, which penstock check lists")
+    alike: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for entry in entries:
+        message = entry["message"].removesuffix(f", got {entry['where']}")
+        alike.setdefault((entry["thing"], entry["reason"], message), []).append(entry)
+    for (thing, reason, message), some in islice(alike.items(), LEFT_OUT_ROWS):
+        number = sum(entry.get("count", 1) for entry in some)
+        more = f" and {number - 1:,} more" if number > 1 else ""
+        table.add_row(Text(some[0]["where"] + more, style="yellow"), thing, reason, Text(message))
+    if len(alike) > LEFT_OUT_ROWS:
+        table.add_row(f"and {len(alike) - LEFT_OUT_ROWS:,} more kinds, which penstock check lists")
     return Fitted(table)
 
 
 def _metadata(metadata: Mapping[str, Any]) -> RenderableType:
     grid = _pairs()
     for key, value in metadata.items():
-        text = str(value)
-        grid.add_row(Text(key), Text(text if len(text) <= METADATA_WIDTH else text[:METADATA_WIDTH] + "..."))
+        grid.add_row(Text(key), Text(_value_text(value)))
     return Fitted(grid)
+
+
+def _value_text(value: object) -> str:
+    """A value as JSON; of a table that is long, the names of its entries."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if len(text) > METADATA_WIDTH and is_mapping(value):
+        text = f"{counted(len(value), 'value')}, which --json shows: {', '.join(map(str, value))}"
+    return text if len(text) <= METADATA_WIDTH else text[:METADATA_WIDTH] + "..."
 
 
 def _pairs() -> Table:

@@ -91,5 +91,9 @@ def _module(where: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # so that what the file defines can be pickled
     sys.path.insert(0, str(path.parent.resolve()))  # and it finds its neighbours, as when it is run
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        message = f"expected a file that Python can read, got a mistake in line {error.lineno}: {error.msg}"
+        raise PlanError(f"{message} - in {where}") from error
     return module

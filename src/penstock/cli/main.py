@@ -10,6 +10,7 @@ import pkgutil
 import re
 import shutil
 import textwrap
+import warnings
 from collections.abc import Generator
 from functools import cache
 from typing import Annotated, Any
@@ -46,6 +47,23 @@ def reported(*, as_json: bool, debug: bool) -> Generator[None]:
             raise
         typer.echo(json.dumps(described(error), indent=2, ensure_ascii=False))
         raise typer.Exit(error.exit_code) from error
+
+
+@contextlib.contextmanager
+def warnings_as_lines(*, wanted: bool) -> Generator[None]:
+    """Print warnings of penstock as one line each, without a place in the source, which is not the user's."""
+    usual = warnings.formatwarning
+
+    def line(message: Any, category: type[Warning], *place: Any) -> str:
+        if not category.__module__.startswith("penstock"):
+            return usual(message, category, *place)
+        return f"{category.__name__}: {message}\n"
+
+    warnings.formatwarning = line if wanted else usual
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def described(error: Any) -> dict[str, str | None]:
@@ -196,8 +214,9 @@ class Commands(TyperGroup):
         return context
 
     def invoke(self, ctx: Any) -> Any:
-        """Run one command. With `--debug` errors keep their traceback."""
-        with reported(as_json=ctx.meta[__name__], debug=ctx.params["debug"]):
+        """Run one command. With `--debug` errors keep their traceback, and warnings their place."""
+        debug = ctx.params["debug"]
+        with reported(as_json=ctx.meta[__name__], debug=debug), warnings_as_lines(wanted=not debug):
             return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -91,11 +91,11 @@ def sketch_table(sketch: Sketch) -> RenderableType:
         )
         rows = look.rows()
         for name, shown in rows[:ARRAYS]:
-            arrays.add_row(Text(name, style="cyan"), shown)
+            arrays.add_row(Text(name, style="cyan"), Text(shown))
         if len(rows) > ARRAYS:
             arrays.add_row(f"and {len(rows) - ARRAYS:,} more", "")
         if look.error is not None:
-            arrays.add_row(Text("cannot be read", style="yellow"), look.error)
+            arrays.add_row(Text("cannot be read", style="yellow"), Text(look.error))
         parts += [Text(), Fitted(arrays)]
     return Panel(Group(*parts), title=Text(str(sketch.path)), title_align="left", border_style="cyan", expand=False)
 

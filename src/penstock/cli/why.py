@@ -64,7 +64,10 @@ def uses(
         try:
             saved = json.loads(state.read_text("utf-8"))
         except ValueError as error:
-            raise StateError(f"expected a state_dict as JSON in {state}, got something else: {error}") from error
+            save = "json.dump(loader.state_dict(), file) writes it, also from the entry of a checkpoint of yours"
+            raise StateError(
+                f"expected a state_dict as JSON in {state}, got something else: {error}; {save}"
+            ) from error
         resumed.load_state_dict(saved)
     answer = resumed.uses(episodes, source, since=since, until=until)
     if as_json:

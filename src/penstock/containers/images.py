@@ -33,7 +33,7 @@ PNG_START = b"\x89PNG\r\n\x1a\n"
 JPEG_START = b"\xff\xd8\xff"
 READABLE = ("JPEG", "PNG", "PPM", "TIFF", "WEBP")  # decoders of Pillow that may run on data
 MOST_PIXELS = 1 << 26  # of one image; a hostile header may claim 4 10^9
-THREAD_BYTES = 1 << 20  # encoded bytes from which several threads are used, where the caller lets `decode_rows` choose
+THREAD_BYTES = 1 << 20  # of pixels, from which on several threads pay
 
 _CHANNELS = {"L": 1, "I;16": 1, "F": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 _DTYPES = {"I;16": np.dtype(np.uint16), "F": np.dtype(np.float32)}  # of modes that are not uint8
@@ -47,7 +47,7 @@ _NATIVE = {"1": "L", "I;16B": "I;16", "PA": "RGBA", "CMYK": "RGB", "La": "LA", "
 
 @dataclass(frozen=True)
 class ImageHeader:
-    """What the header of an encoded image says."""
+    """The facts in the header of an encoded image."""
 
     encoding: str
     shape: tuple[int, int, int]
@@ -96,32 +96,28 @@ def decode_into(blob: bytes, out: AnyArray, *, convert: bool = False, fast_jpeg:
     out[...] = _pixels(image, wanted).reshape(out.shape)
 
 
-def decode_rows(
-    blobs: Sequence[bytes],
-    out: AnyArray,
-    *,
-    convert: bool = False,
-    threads: int | None = 0,
-    fast_jpeg: bool = False,
-    where: str = "",
-    first: int = 0,
-) -> None:
-    """Decode an image into each row of an array."""
+def decode_rows(blobs: Sequence[bytes], out: AnyArray, *, where: str = "", first: int = 0, **options: bool) -> None:
+    """Decode an image into each row of an array, on all cores. `decode_into` has the options."""
 
-    def decode_part(rows: range) -> None:
-        for i in rows:
-            try:
-                decode_into(blobs[i], out[i], convert=convert, fast_jpeg=fast_jpeg)
-            except FormatError as error:
-                place = f"row {first + i} of the column"
-                raise type(error)(str(error), where=f"{where}, {place}" if where else place) from error
+    def decode_row(i: int) -> None:
+        try:
+            decode_into(blobs[i], out[i], **options)
+        except FormatError as error:
+            place = f"row {first + i} of the column"
+            raise type(error)(str(error), where=f"{where}, {place}" if where else place) from error
 
-    if threads == 0 or (threads is None and sum(map(len, blobs)) < THREAD_BYTES):
-        decode_part(range(len(blobs)))
-        return
-    most = cores() if threads is None else threads
-    size = max(len(blobs) // (4 * most), 1)
-    for_each(decode_part, [range(i, min(i + size, len(blobs))) for i in range(0, len(blobs), size)], most)
+    decode_each(decode_row, len(blobs), out.nbytes)
+
+
+def decode_each(decode_one: Callable[[int], object], count: int, nbytes: int) -> None:
+    """Call `decode_one` for each of `count` images of `nbytes` of pixels together, on all cores if it pays."""
+    size = max(count // (4 * cores()), 1) if nbytes >= THREAD_BYTES else count
+
+    def decode_part(begin: int) -> None:
+        for i in range(begin, min(begin + size, count)):
+            decode_one(i)
+
+    for_each(decode_part, range(0, count, max(size, 1)))
 
 
 def encode(pixels: AnyArray, encoding: Encoding, *, quality: int = 75, compression: int = 6) -> bytes:
@@ -162,7 +158,7 @@ def _optional(name: str) -> Any:
 
 @cache
 def _imagecodecs() -> Any:
-    """Return the module, or None. Its warnings, as of colour profiles, are not printed where nobody handles logs."""
+    """Return the module, or None. Its warnings, as of colour profiles, are not printed unless a program handles logs."""
     if (module := _optional("imagecodecs")) is not None:
         logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
     return module

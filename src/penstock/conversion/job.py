@@ -27,7 +27,7 @@ from penstock.data.dataset import EpisodeDataset, selection_of
 from penstock.data.episode_map import EpisodeMap
 from penstock.data.mapped import computed_columns, mappings_of
 from penstock.errors import DataError, SpecError
-from penstock.formats.base.account import CONVERSION
+from penstock.formats.base.account import CAUTION, CONVERSION
 from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Target, Writer
 
@@ -149,7 +149,7 @@ def conversion_job(
     left_out = [
         Note("left out", entry.where, f"not read: {entry.message}")
         for entry in data.source.account.left_out
-        if entry.level != "note"
+        if entry.level != "note" and entry.reason != CAUTION
     ]
     notes = dict.fromkeys([*draft.notes, *_note_of_parts(data), *notes, *left_out])
     return ConversionJob(

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from penstock.core.narrowing import is_dict
+from penstock.core.narrowing import is_dict, is_mapping
 from penstock.errors import FormatError, PenstockError, RemoteError, StateError
 
 P = ParamSpec("P")
@@ -127,12 +127,14 @@ def loading_state(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenat
         except Exception as error:
             if is_of_call(error) or not is_of_data(error):
                 raise
-            raise _state_refusal(type(self).__name__.strip("_"), error) from error
+            raise _state_refusal(type(self).__name__.strip("_"), error, args[:1]) from error
 
     return guarded
 
 
-def _state_refusal(what: str, error: Exception) -> StateError:
+def _state_refusal(what: str, error: Exception, given: Sequence[object] = ()) -> StateError:
+    if given and not is_mapping(given[0]):
+        return StateError(f"expected the dict of state_dict() of a {what}, got {repr(given[0])[:60]}")
     return StateError(f"expected the state of a {what}, got one that raises {_message(error)}")
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from penstock.core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from penstock.core.columns import nest, under
 from penstock.core.frames import is_picture, pictures
-from penstock.core.frozen import set_fields
 from penstock.core.html import Markup, caption, columns_table, document, image, page
 from penstock.core.ragged import Array, Ragged
 from penstock.core.space_columns import unflatten
@@ -94,7 +93,7 @@ class Episode:
             metadata: Metadata of the episode.
         """
         episode = cls.__new__(cls)
-        set_fields(episode, spec=spec, columns=columns, id=id, metadata=metadata)
+        vars(episode).update(spec=spec, columns=columns, id=id, metadata=metadata)
         return episode
 
     def _refuse(self, path: str, array: Array, rows: int, steps: int) -> NoReturn:
@@ -122,6 +121,9 @@ class Episode:
         name = str(path)
         if not any(under(name, each) for each in self.columns):
             known = list(self.columns)
+            if name != path:  # a number, as of a list
+                example = f"episode[{known[0]!r}][0] is a value of the first step" if known else "it has no columns"
+                raise SpecError(f"expected the name of a column among {known}, got {path!r}; {example}")
             raise SpecError(f"expected a column among {known}, got {path!r}{suggestion(name, known)}")
         return self.columns[name] if name in self.columns else self._part(name, None)
 
@@ -265,7 +267,7 @@ class EpisodePicture:
         for path in self.curves:
             values = arrays[path].reshape(len(arrays[path]), math.prod(arrays[path].shape[1:]))
             more = f", the first {CURVES} of {values.shape[1]} elements" if values.shape[1] > CURVES else ""
-            parts += [caption(f"{path}{more}"), _curves(path, values[:, :CURVES].astype(np.float64))]
+            parts += [caption(f"{path}{more}"), _curves(path, values[:, :CURVES])]
         facts = ", ".join([counted(len(self.episode), "step"), *self._facts()])
         return f"Episode {self.episode.id}", facts, *parts
 
@@ -287,13 +289,14 @@ def _film(rows: AnyArray) -> Markup:
     return Markup("".join(image(frames[-1], SIDE) for frames in pictures(rows)))
 
 
-def _curves(path: str, values: FloatArray) -> Markup:
+def _curves(path: str, rows: AnyArray) -> Markup:
     """One line for each element. Of several steps in one point, the line goes through the smallest and the largest."""
+    values: FloatArray = rows.astype(np.float64)
     if len(values) > POINTS:
         cuts = np.linspace(0, len(values), POINTS, endpoint=False).astype(np.int64)
         with np.errstate(invalid="ignore"):  # comparisons with NaN
             both = [np.minimum.reduceat(values, cuts), np.maximum.reduceat(values, cuts)]
         values = np.stack(both, axis=1).reshape(2 * POINTS, -1)
     missing: BoolArray = np.any(~np.isfinite(values), axis=1)
-    curves = [ChartLine("", column, color(i)) for i, column in enumerate(values.T)]
+    curves = [ChartLine("", column, color(i), stepped=rows.dtype.kind in "biu") for i, column in enumerate(values.T)]
     return chart(curves, ("", ""), WIDE, HEIGHT, f"curve of {path}", missing=missing)

@@ -6,7 +6,7 @@ The names are part of messages alone: nothing has two names.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 EPISODES: Mapping[str, str] = {
@@ -29,6 +29,7 @@ EPISODES: Mapping[str, str] = {
     "select": "data[[3, 1]] for some episodes, or steps().select_columns(...) for some columns",
     "select_columns": "steps().select_columns(...), or windows(), pairs() or sequences() instead of steps()",
     "set_format": 'steps().loader(output="torch")',
+    "statistics": "penstock.statistics(data)",
     "shape": "len(data) and total_steps",
     "shuffle": "steps().shuffle(seed=0), or windows(), pairs() or sequences() instead of steps()",
     "skip": "data[n:]",
@@ -54,22 +55,41 @@ SAMPLES: Mapping[str, str] = {
     "iterate": "loader(batch_size=64), or penstock.IterDataset.of(samples, 64)",
     "mix": "penstock.mix([one, other], [3, 1])",
     "nominal": "with_epoch_length(n)",
+    "normalize": "map(penstock.normalize(penstock.statistics(data), ['observations']))",
+    "pairs": "pairs() of the episodes, before steps() or windows()",
     "prefetch": "loader(batch_size=64), which reads ahead",
     "random_map": "map(fn, seed=0)",
+    "rename_columns": 'loader(rename={"old": "new"})',
     "sample": "weighted(...) to draw by weights, or shuffle(seed=0)",
     "select": "select_columns(...) for some columns, or samples[[3, 1]] for some samples",
     "set_format": 'loader(output="torch")',
     "skip": "samples[n:] to read, or filter(mask) for a dataset of the others",
     "slice": "samples[first:last]",
     "split": "split(...) of the episodes, before steps(), windows(), pairs() or sequences()",
+    "steps": "these samples as they are, which were made of episodes already",
     "take": "samples[:n] to read, or filter(mask) for a dataset of some",
     "to_iter_dataset": "loader(batch_size=64), or penstock.IterDataset.of(samples, 64)",
     "train_test_split": "split(...) of the episodes, before steps(), windows(), pairs() or sequences()",
     "where": "filter(...)",
+    "windows": "windows(n) of the episodes, before steps()",
     "with_format": 'loader(output="torch")',
     "zip": "more columns in one source, or with_column(name, fn) of the episodes",
 }
 """Names for `MapDataset`."""
+
+LOADING: Mapping[str, str] = {
+    "batch_sampler": "batch_size=penstock.transforms.Batches(...)",
+    "collate_fn": "samples.map(fn), or output=fn",
+    "dataset": "samples.loader(batch_size=64)",
+    "num_workers": "threads=",
+    "persistent_workers": "threads=, which live as long as a loop",
+    "pin_memory": "pin=",
+    "prefetch_factor": "prefetch=",
+    "sampler": "shuffle(seed=0) or weighted(...) of the samples",
+    "seed": "shuffle(seed=0) of the samples",
+    "shuffle": "shuffle(seed=0) of the samples, before loader()",
+}
+"""Names for arguments of `loader()`."""
 
 PENSTOCK: Mapping[str, str] = {
     "Collector": "penstock.record(env, path)",
@@ -110,6 +130,12 @@ class OtherNames:
             if hasattr(type(self), name):  # a property that raised an `AttributeError` of its own
                 return object.__getattribute__(self, name)
             raise no_attribute(self, name, type(self)._other_names)
+
+
+def no_argument(call: str, names: Iterable[str], other_names: Mapping[str, str]) -> TypeError | None:
+    """Return the error for arguments of a call that have another name here; None if none of them is known."""
+    name = next((name for name in names if name in other_names), None)
+    return None if name is None else TypeError(f"{call} has no argument {name!r}; use {other_names[name]}")
 
 
 def no_attribute(owner: object, name: str, other_names: Mapping[str, str]) -> AttributeError:

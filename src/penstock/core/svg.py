@@ -12,6 +12,8 @@ import html
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 
@@ -38,6 +40,7 @@ class ChartLine:
     values: AnyArray
     color: str
     dashed: bool = False
+    stepped: bool = False  # a value stays until the next one, as integers and flags do
 
 
 def color(number: int) -> str:
@@ -110,6 +113,9 @@ def chart(
         for run in _runs(curve.values):
             y = bottom - heights(np.asarray(curve.values)[run], least, most) * (bottom - top)
             points = [(i * step, place) for i, place in zip(run, y.tolist(), strict=True)]
+            if curve.stepped:
+                corners = [(x, before) for (_, before), (x, after) in pairwise(points) if before != after]
+                points = sorted([*corners, *points], key=itemgetter(0))  # a corner comes first
             if len(points) == 1:  # a dot
                 points = [(points[0][0] - 1.5, points[0][1]), (points[0][0] + 1.5, points[0][1])]
             shapes.append(_line(points, curve.color, dashed=curve.dashed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,6 +124,8 @@ class EpisodeDataset(OtherNames):
     def __getitem__(self, index: Any) -> Any:
         """Read one whole episode for an integer. Choose episodes, in the given order, for anything else.
 
+        `list(data[[4, 2]])` reads several: it copies many at a time, at the speed of memory.
+
         Args:
             index: Number of an episode, which counts from the end if it is negative. Or several numbers, a slice, or a
                 mask, `[E]` bool, for a dataset of these episodes.
@@ -131,6 +134,11 @@ class EpisodeDataset(OtherNames):
             IndexError: There is no such episode, or the mask has another length.
             ArgumentError: `index` is none of these.
         """
+        if isinstance(index, int | np.integer) and not isinstance(index, bool):
+            number, n = operator.index(index), len(self)
+            if not -n <= number < n:
+                raise IndexError(f"expected an episode within 0:{n}, got {number}")
+            return self._selection.episode(number % n)
         if isinstance(index, slice):
             return self.apply(TakeEpisodes(np.arange(len(self))[index]))
         numbers = np.asarray(index)
@@ -141,11 +149,12 @@ class EpisodeDataset(OtherNames):
         if numbers.ndim > 1 or (numbers.size and numbers.dtype.kind not in "iu"):
             hint = "data[3] is an episode; data[2:5], data[[4, 2]] and data[mask] are datasets of several"
             raise ArgumentError(f"expected numbers of episodes, got {index!r}; {hint}")
+        if not numbers.ndim:
+            return self[int(numbers)]
         numbers = numbers.astype(np.int64)
         if numbers.size and not -len(self) <= numbers.min() <= numbers.max() < len(self):
             raise IndexError(f"expected episodes within 0:{len(self)}, got {numbers.min()}:{numbers.max() + 1}")
-        numbers = np.where(numbers < 0, numbers + len(self), numbers)
-        return self.apply(TakeEpisodes(numbers)) if numbers.ndim else next(self._selection.read([int(numbers)]))
+        return self.apply(TakeEpisodes(np.where(numbers < 0, numbers + len(self), numbers)))
 
     def __getitems__(self, numbers: object) -> NoReturn:
         """Raise `ArgumentError`: PyTorch's `DataLoader` calls this for a batch, and episodes do not stack."""

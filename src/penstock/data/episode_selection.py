@@ -47,6 +47,12 @@ class EpisodeSelection:
         transforms = (*self.transforms, transform)
         return EpisodeSelection(self.source, transform.choose(self.episodes), self.total, transforms)
 
+    def episode(self, number: int) -> Episode:
+        """Read one episode by number."""
+        if self.episodes.first_step is not None:
+            return next(self.read([number]))
+        return self.source.episode(int(self.episodes.index[number]))
+
     def read(self, numbers: Iterable[int]) -> Iterator[Episode]:
         """Read episodes by number, several at a time. One with excluded spans has the steps between them."""
         rows = np.fromiter(numbers, np.int64)

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.core.columns import flatten
+from penstock.core.narrowing import is_mapping
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spec import Align, Field, Spec
 from penstock.data.dataset import EpisodeDataset
-from penstock.errors import SpecError
+from penstock.errors import ArgumentError, SpecError
 from penstock.formats.memory import MemorySource
 from penstock.formats.records import RandomAccess, RecordSource
 
@@ -79,6 +80,7 @@ def from_arrays(
 
     Raises:
         SpecError: The rows of a column fit no alignment.
+        ArgumentError: The columns have no names, or the lengths are no list.
 
     Example:
         >>> import numpy as np
@@ -86,6 +88,11 @@ def from_arrays(
         >>> data.spec["observations"].align, data[0].observations.shape
         ('boundary', (3, 2))
     """
+    if not is_mapping(columns):
+        message = f"expected arrays by name, such as {{'observations': array}}, got {type(columns).__name__}"
+        raise ArgumentError(f"{message}; penstock.from_records takes a list of dicts")
+    if isinstance(lengths, str) or not hasattr(lengths, "__len__"):
+        raise ArgumentError(f"expected the number of steps of each episode, such as lengths=[2, 3], got {lengths!r}")
     flat = flatten(columns)
     offsets = offsets_of(lengths)
     given: dict[str, Align] = dict(align or {})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 from typing_extensions import Unpack
 
 import penstock  # it fetches `Loader`, which is built on this package, when a loader is made
+from penstock.core.other_names import LOADING, no_argument
 from penstock.plan.batched import Batches
 
 if TYPE_CHECKING:
@@ -124,5 +125,7 @@ class Loadable:
             >>> next(iter(steps.loader(batch_size=3, float32=True, rename={"rewards": "r"})))
             Columns(r: float32[3])
         """
+        if (error := no_argument("loader()", options, LOADING)) is not None:
+            raise error
         loaded: Any = self
         return penstock.Loader(loaded, batch_size, output=output, layout=layout, **options)

@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, FloatArray, read_only
 from penstock.core.columns import Columns
+from penstock.core.recycler import Recycler
 from penstock.data.map_function import OverwritingFunction
-from penstock.data.recycler import Recycler
 from penstock.data.statistics import ColumnStatistics, Statistics
 from penstock.errors import ArgumentError, PlanError, SpecError
 from penstock.kernels.scaling import overwrite_rows, scale_rows

@@ -105,7 +105,8 @@ def asked_episodes(samples: PlannedSamples, episodes: int | Sequence[int], sourc
     wanted = np.unique(np.array(given, np.int64))
     many = len(samples.sources[number])
     if len(wanted) and not (wanted[0] >= 0 and wanted[-1] < many):
-        raise PlanError(f"expected episodes within 0:{many} of source {number}, got {wanted[0]}:{wanted[-1] + 1}")
+        wrong = int(wanted[-1] if wanted[-1] >= many else wanted[0])
+        raise PlanError(f"expected episodes from 0 to {many - 1} of source {number}, got {wrong}")
     return number, wanted
 
 

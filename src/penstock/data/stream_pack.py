@@ -26,8 +26,8 @@ from penstock.core.blocks import BlockIterator, BlockOrigin, IteratorState, conc
 from penstock.core.boundary import parsing_state
 from penstock.core.columns import Columns
 from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.recycler import Recycler
 from penstock.data.lengths import LengthsFile
-from penstock.data.recycler import Recycler
 from penstock.data.stream_items import Items, PackOptions, Passed, StreamAxis, items_of, row_lengths
 from penstock.errors import SpecError, StateError
 from penstock.kernels.rows import RowMap

@@ -263,12 +263,16 @@ def _check_block(
     thresholds: CheckThresholds,
     stored: Mapping[str, Any],
 ) -> CheckedBlock:
-    """Check episodes `first` to `last - 1`; where they cannot be read together, each alone."""
+    """Check episodes `first` to `last - 1`; where they cannot be read together, each alone, without damaged columns."""
     try:
         block = EpisodeBlock.read(source, first, last, paths)
     except PenstockError as error:
         if last - first == 1:
-            return CheckedBlock([], [], [(first, error)])
+            readable, errors = _readable(source, first, paths)
+            if not readable or not errors:
+                return CheckedBlock([], [], [(first, error)])
+            hits = _check_block(source, first, last, readable, thresholds, stored).hits
+            return CheckedBlock(hits, [], [(first, each) for each in errors])  # measures are of whole episodes
         parts = [_check_block(source, e, e + 1, paths, thresholds, stored) for e in range(first, last)]
         return CheckedBlock(
             [hits for part in parts for hits in part.hits],
@@ -278,6 +282,20 @@ def _check_block(
     hits = [hits for check in ROW_CHECKS for hits in check(block, thresholds)]
     complete = len(paths) == len(source.spec)
     return CheckedBlock(hits, [measured(block, thresholds, complete=complete)], [], column_sums(block, stored))
+
+
+def _readable(source: Source, episode: int, paths: Sequence[str]) -> tuple[list[str], list[PenstockError]]:
+    """The columns of an episode that can be read, and the errors of the others."""
+    readable: list[str] = []
+    errors: list[PenstockError] = []
+    for path in paths:
+        try:
+            EpisodeBlock.read(source, episode, episode + 1, [path])
+        except PenstockError as error:
+            errors.append(error)
+        else:
+            readable.append(path)
+    return readable, errors
 
 
 def _unreadable(errors: Sequence[tuple[int, PenstockError]]) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 A sensor is frozen if its rows stay the same to the last bit for `frozen_steps` while actions change. Shorter runs, from
 `stuck_steps` on, count if the value then jumps: a sensor that comes back has to catch up, an object at rest has not.
+Runs of pictures count as well if they fill most of a short episode.
 
 A decoder does not return a repeated picture bit by bit: near key frames it differs from the one before. Measured with
 libx264 (crf 23 to 35) and SVT-AV1 on a noisy scene of 240 x 320: half to all pictures of a frozen camera are equal to
@@ -46,7 +47,7 @@ def sensors(block: EpisodeBlock, thresholds: CheckThresholds) -> Iterator[Hits]:
             if camera and thresholds.picture_noise:
                 same = _nearly_same(rows, same, bounds, thresholds.picture_noise)
             start, size = runs(same, bounds, max(min(thresholds.frozen_steps, thresholds.stuck_steps), 2))
-            chosen = _frozen(block, rows, bounds, moving, (start, size), thresholds)
+            chosen = _frozen(block, rows, bounds, moving, (start, size), thresholds, camera=camera)
             frozen = _within(len(rows), start[chosen] + 1, size[chosen] - 1) & ~blank
             yield from block.by_row("frozen-picture" if camera else "frozen-sensor", path, field.align, frozen)
         yield from block.by_row("blank-picture", path, field.align, blank)
@@ -84,6 +85,8 @@ def _frozen(
     moving: IntArray,
     spans: tuple[IntArray, IntArray],
     thresholds: CheckThresholds,
+    *,
+    camera: bool,
 ) -> BoolArray:
     """`[runs]` bool, which runs of equal rows come from a frozen sensor."""
     start, size = spans
@@ -96,6 +99,8 @@ def _frozen(
     changes = moving[np.maximum(end - 1, step)] - moving[step]
     # Actions change in a long run at least once every `frozen_steps` steps, in a short one every second step.
     long = (size >= thresholds.frozen_steps) & (changes * max(thresholds.frozen_steps, 1) >= size)
+    if camera:
+        long |= (size >= thresholds.stuck_steps) & (changes * 2 >= size) & (2 * size > np.diff(bounds)[episode])
     short = (size < thresholds.frozen_steps) & (size >= thresholds.stuck_steps) & (changes * 2 >= size)
     inner = (start > bounds[episode]) & (start + size < bounds[episode + 1])
     if (short & inner).any():

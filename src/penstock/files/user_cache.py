@@ -12,12 +12,16 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from penstock.core.arrays import AnyArray
 from penstock.errors import LockedError
 from penstock.files.arrays import Arrays, read_arrays, write_arrays
 from penstock.files.locks import locked
+
+_unlisted: dict[tuple[str, str], int] = {}
+"""How many more files may be kept in a folder before `make_room` lists it."""
 
 
 def user_cache(name: str) -> Path:
@@ -30,15 +34,25 @@ def user_cache(name: str) -> Path:
 
 
 def make_room(folder: Path, pattern: str, limit: int) -> None:
-    """Remove files that match `pattern`, the one that changed longest ago first, until the rest has `limit` bytes."""
-    files: list[tuple[int, int, Path]] = []
-    for path in folder.glob(pattern):
-        with suppress(FileNotFoundError):  # another process makes room as well
-            files.append(((state := path.stat()).st_mtime_ns, state.st_size, path))
+    """Remove files that match `pattern`, the one that changed longest ago first, until the rest has `limit` bytes.
+
+    A folder that was less than half full is listed again once this process has kept an eighth as many files more.
+    """
+    place = str(folder), pattern
+    if _unlisted.get(place, 0) > 0:
+        _unlisted[place] -= 1
+        return
+    files: list[tuple[int, int, str]] = []
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if fnmatchcase(entry.name, pattern):
+                with suppress(FileNotFoundError):  # another process makes room as well
+                    files.append(((state := entry.stat()).st_mtime_ns, state.st_size, entry.path))
+    _unlisted[place] = len(files) // 8 if 2 * sum(size for _, size, _ in files) <= limit else 0
     for _, size, path in sorted(files, reverse=True):
         limit -= size
         if limit < 0:
-            path.unlink(missing_ok=True)
+            Path(path).unlink(missing_ok=True)
 
 
 def touch(folder: Path) -> None:

@@ -387,7 +387,8 @@ def finish_work(work: WorkPlan, folder: Path) -> Any:
 def failures_of(work: WorkPlan, failures: dict[int, str]) -> str:
     """Return a message that lists failed jobs, with their ranges and errors."""
     lines = [f"{work.place(number)}: {error}" for number, error in sorted(failures.items())[:LISTED]]
-    return f"expected no failures, got {counted(len(failures), 'failed job')}: " + "; ".join(lines)
+    number = counted(len(failures), "failed job")
+    return f"expected no failures, got {number}: {'; '.join(lines)}; a job ends at its first error"
 
 
 def _listed(work: WorkPlan, numbers: Sequence[int]) -> str:

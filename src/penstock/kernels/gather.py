@@ -18,7 +18,7 @@ from penstock.kernels.jit import helper, kernel
 
 AXES = 4
 """Axes that tiles may cut; see `tiles.TileMap`, which joins the others."""
-_AHEAD = 8  # spans that are asked for before they are copied, so that memory answers several at a time
+_AHEAD = 8  # spans that are asked for before they are copied, so that memory answers several; twice, if narrow
 _TILES_AHEAD = 8
 
 
@@ -109,6 +109,8 @@ def _bad_span(start: IntArray, length: IntArray, destination: IntArray, rows: in
 def _run_of(first: IntArray, guide: IntArray, shift: int, row: int) -> int:
     """The run that holds a row; the guide bounds the search. See `locate.guide_of`."""
     lo, hi = guide[row >> shift], guide[(row >> shift) + 1]
+    if hi - lo <= 1:  # usual, and decided without a branch, which random rows would have guessed wrong
+        return hi - (1 if first[hi] > row else 0)
     while lo < hi:
         middle = (lo + hi + 1) >> 1
         if first[middle] <= row:
@@ -137,19 +139,19 @@ def _gather_rows(
         return bad
     base = np.int64(out.ctypes.data)
     source, head = room[0], room[1]  # address and rows of the first piece of each span
-    run, crossing = 0, False
-    for j in range(spans):
+    crossing = False
+    for j in range(spans):  # no search waits for the one before it
         row, rows = start[j], length[j]
-        if rows > 0 and not (first[run] <= row < first[run + 1]):
-            run = _run_of(first, guide, shift, row)
+        run = _run_of(first, guide, shift, row) if rows > 0 else 0
         left = first[run + 1] - row
         source[j] = address[run] + (row - first[run]) * row_bytes
-        head[j] = 0 if rows <= 0 else left if left < rows else rows
+        head[j] = left if left < rows and rows > 0 else rows
         crossing |= head[j] < rows
+    ahead = _AHEAD if row_bytes > 64 else 2 * _AHEAD
     for j in range(spans):
-        if j + _AHEAD < spans:
-            soon = head[j + _AHEAD] * row_bytes
-            _prefetch_lines(source[j + _AHEAD], soon if soon < 512 else 512)
+        if j + ahead < spans:
+            soon = head[j + ahead] * row_bytes
+            _prefetch_lines(source[j + ahead], soon if soon < 512 else 512)
         memcpy(base + destination[j] * row_bytes, source[j], head[j] * row_bytes)
     if crossing:
         for j in range(spans):

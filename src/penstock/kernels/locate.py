@@ -25,15 +25,16 @@ from penstock.kernels.jit import kernel
 
 BLOCK = 32
 """Episodes of a block of `OffsetGroups`."""
+_FEW = 1 << 14  # groups whose guide stays in a cache when it has four entries for each
 _AHEAD = 32  # indices between the prefetch of a guide entry and its use; the table entry follows after half of them
 
 
 def guide_of(cuts: IntArray) -> tuple[IntArray, int]:
     """`guide` and `shift` for groups that begin at `cuts[:-1]` and end at `cuts[-1]`: `guide[j]` is the group of index
-    `j << shift`, and the last entry is the group of the last index.
+    `j << shift`, and the last entry is the group of the last index. Few groups have four entries each.
     """
     n, groups = int(cuts[-1]), len(cuts) - 1
-    shift = max(0, (n // max(groups, 1)).bit_length() - 1)
+    shift = max(0, (n // max(groups, 1)).bit_length() - (3 if groups <= _FEW else 1))
     starts = np.arange(((n - 1) >> shift) + 1 if n else 0) << shift
     return np.searchsorted(cuts, np.append(starts, max(n - 1, 0)), side="right") - 1, shift
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from penstock.core.columns import Columns
 from penstock.core.narrowing import is_array, is_mapping, is_tuple
@@ -35,6 +35,11 @@ class BatchDict(dict[str, Any]):
         super().__init__(tree)
         self.ticket = ticket
         self.weight = weight
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = f"; it is the item batch[{name!r}]" if name in self else ""
+        hint = "; batch.ticket.count is the number of rows" if name == "n" else hint
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     @classmethod
     def of(cls, tree: Mapping[str, Any], columns: Columns) -> Self:

@@ -128,6 +128,15 @@ class LoaderIterator(Iterator[T]):
             "this process; or save loader.state_dict(), and load it into a loader there"
         )
 
+    def __bool__(self) -> bool:
+        return True  # rather than by its length
+
+    def __len__(self) -> NoReturn:
+        raise TypeError(
+            "the iterator of a loader has no len(); loop over it as it is, for it yields whole batches, or take "
+            "loader.data_loader(), which is a DataLoader; len(loader) counts the batches of an epoch"
+        )
+
     def __next__(self) -> T:
         with self._turns:
             try:

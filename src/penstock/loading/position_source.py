@@ -34,10 +34,10 @@ import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
+from penstock.core.recycler import Recycler
 from penstock.core.selection import Selection
 from penstock.data.coverage import COVERED
 from penstock.data.planned_samples import PlannedSamples
-from penstock.data.recycler import Recycler
 from penstock.data.sample_blocks import LONGEST_SEARCH
 from penstock.errors import PlanError, StateError, WorkerError
 from penstock.files.remote import Wanted, begin_fetch

@@ -14,7 +14,8 @@ mapped file. A table of chosen episodes has 32 bytes for each.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, overload
@@ -24,7 +25,7 @@ from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns, LazyColumns, under
-from penstock.core.ragged import Array
+from penstock.core.ragged import Array, Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.errors import PlanError, StateError, suggestion
@@ -85,20 +86,27 @@ class Episodes:
     def __len__(self) -> int:
         return len(self.index)
 
-    def described(self) -> Columns:
+    def described(self, asked: Iterable[str] = (), table: Columns | None = None) -> Columns:
         """Return what is known of each episode: metadata, stored columns, and `return`, the sum of the rewards.
 
-        Columns and rewards are read when they are used. Metadata with the name `return` stay.
+        Columns and rewards are read when they are used. Metadata with the name `return` stay. Text of the metadata is
+        looked for under the names that are asked for. `table`: that of `table()`, where it was read already.
         """
-        table = self.table()
+        table = self.table() if table is None else table
         stored = [path for path, align in self.aligns.items() if align == "episode" and path not in table]
         if self.aligns.get("rewards") == "step" and RETURN not in (*table, *stored):
             stored.append(RETURN)
 
         def read(names: Sequence[str]) -> dict[str, Array]:
-            return {name: table.flat[name] if name in table.flat else self.stored(name) for name in names}
+            known = {**table.flat, **texts}
+            return {name: known[name] if name in known else self.stored(name) for name in names}
 
-        return LazyColumns([*table, *stored], len(self), read)
+        texts: dict[str, Array] = {}
+        for name in asked:
+            if name not in table and name not in stored:
+                with suppress(PlanError, KeyError):
+                    texts[name] = self.stored(name)
+        return LazyColumns([*table, *stored, *texts], len(self), read)
 
     @property
     def steps(self) -> int:
@@ -344,6 +352,8 @@ class _SourceMetadata:
             if returns is None:
                 raise PlanError(f"expected one reward a step for {RETURN!r}, got {self.source.spec['rewards']}")
             return returns[: self.n]
+        if column not in self.source.spec:
+            return self._texts(column)
         zero, field = np.zeros(1, np.int64), self.source.spec[column]
         every = Selection(zero, zero, zero + self.n, zero, (1, self.n))
         if field.ragged:
@@ -352,6 +362,13 @@ class _SourceMetadata:
         if self.n:
             self.source.read_array(column, every, out)
         return out
+
+    def _texts(self, name: str) -> Ragged:
+        """Text that the metadata have under a name, which is empty for episodes without it."""
+        values = [entries.get(name) for entries in self.source.episode_metadata(range(self.n))]
+        if not any(isinstance(value, str) for value in values):
+            raise PlanError(f"expected a stored column or text in the metadata, got {name!r}")
+        return Ragged.from_strings([value if isinstance(value, str) else "" for value in values])
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ class Where(EpisodeTransform):
     The result is a dense table, so its length is exact. Cost: the metadata of every episode is read once.
 
     Args:
-        condition: An expression over the metadata, such as `"return >= 100 and total_steps > 20"`, and over the stored
+        condition: An expression over the metadata, such as `"return >= 100 and operator == 'kim'"`, and over the stored
             columns with a row for each episode, such as `"success and task == 'pick'"`. `return` is the sum of the
             rewards of the stored episode, unless metadata have that name; rewards are read for it. It may have
             comparisons, `and`, `or`, `not`, numbers, column names, and `+ - * / %` (in float64). Text may be compared
@@ -59,7 +59,7 @@ class Where(EpisodeTransform):
 
     def choose(self, episodes: Episodes) -> Episodes:
         """Return the episodes that meet the condition."""
-        table = episodes.described()
+        table = episodes.described(names_in(self.condition) if isinstance(self.condition, str) else ())
         if isinstance(self.condition, str):
             chosen, why = evaluate(self.condition, table), repr(self)
             hint = "compare with something"
@@ -113,7 +113,8 @@ def _parse(text: str) -> ast.expr:
     try:
         return _tree(_WORD.sub(named, text.strip()))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise PlanError(f"expected an expression over metadata columns, got {text!r}: {error}") from error
+        hint = "; == compares" if re.search(r"[^=<>!]=[^=]", text) else ""
+        raise PlanError(f"expected an expression over metadata columns, got {text!r}{hint}") from error
 
 
 def _tree(text: str) -> ast.expr:
@@ -126,6 +127,12 @@ def _tree(text: str) -> ast.expr:
         with suppress(SystemError):
             return ast.parse(text, mode="eval").body
     return ast.parse(text, mode="eval").body
+
+
+def names_in(text: str) -> list[str]:
+    """Names of columns in a condition, each once."""
+    names = (node.id.removeprefix(_LETTER) for node in ast.walk(_parse(text)) if isinstance(node, ast.Name))
+    return list(dict.fromkeys(names))
 
 
 def evaluate(text: str, table: Columns) -> BoolArray:
@@ -193,7 +200,8 @@ def _column(name: str, table: Columns) -> Any:
 
 def _known(name: str, table: Columns) -> Array:
     if name not in list(table):
-        raise PlanError(f"expected a column among {list(table)}, got {name!r}{suggestion(name, table)}")
+        hint = suggestion(name, table) or "; text in the metadata has a name too, if an episode has it"
+        raise PlanError(f"expected a column among {list(table)}, got {name!r}{hint}")
     column: Any = table[name]
     return column
 

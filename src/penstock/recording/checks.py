@@ -18,6 +18,10 @@ from penstock.errors import DataError
 Verdict = Literal["error", "warn", "keep"]
 
 
+_FEW = 4096  # elements
+_ALL = np.logical_and.reduce
+
+
 class RecordingWarning(UserWarning):
     """A recorded value looks wrong. It is issued once for each column and kind."""
 
@@ -93,6 +97,8 @@ class _Leaf:
         """Whether all rows are certainly finite members, from one pass for the minimum and one for the maximum."""
         if self.low is None:
             return False
+        if values.ndim > 1 and values.size <= _FEW:  # a reduction along an axis costs more than these comparisons
+            return bool(_ALL(values >= self.low, None) and _ALL(values <= self.high, None))
         least, greatest = np.minimum.reduce(values), np.maximum.reduce(values)  # NaN is passed on, and fails
         if values.ndim == 1:
             return bool(self.low <= least and greatest <= self.high)

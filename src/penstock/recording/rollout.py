@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from penstock.errors import DataError
+from penstock.errors import ArgumentError, DataError
 from penstock.recording.hooks import seed_stream
 
 Policy = Callable[[Any], Any]
@@ -57,6 +57,7 @@ def rollout(
 
     Raises:
         DataError: There is no limit.
+        ArgumentError: The environment is a name.
 
     Example:
         >>> import gymnasium
@@ -64,6 +65,8 @@ def rollout(
         2
     """
     enough, limit = _limits(episodes, steps)
+    if isinstance(env, str):
+        raise ArgumentError(f"expected an environment, got {env!r}; gymnasium.make({env!r}) makes it")
     act = _policy(env.action_space, policy, seed)
     seeds = None if seed is None else seed_stream(seed)
     done = Rollout()

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import IntArray
+from penstock.core.recycler import Recycler
 from penstock.core.spec import Field, Spec
-from penstock.data.recycler import Recycler
 from penstock.kernels.replay import HI, MASK
 from penstock.replay.samples import Arrays, SampleLayout
 from penstock.replay.segments import SegmentStore

@@ -99,13 +99,15 @@ class SourceContract(ABC):
         assert (len(source), source.steps, source.extent) == (len(lengths), lengths.sum(), (0, lengths.sum()))
 
     def test_episodes_come_back_to_the_bit(self, source: Source, episodes: list[Episode]) -> None:
-        """One by one, from the end, and in a row."""
+        """One by one, from the end, in a row, and in any order, with repetitions."""
         for e, expected in enumerate(episodes):
             assert source.episode(e).id == e
             assert_same_episode(source.episode(e), expected)
             assert_same_episode(source.episode(e - len(episodes)), expected)
-        for episode, expected in zip(source.episodes(), episodes, strict=True):
-            assert_same_episode(episode, expected)
+        order: list[int] = np.random.default_rng(6).integers(-len(episodes), len(episodes), 20).tolist()
+        for numbers in (range(len(episodes)), order, []):
+            for episode, e in zip(source.episodes(numbers), numbers, strict=True):
+                assert_same_episode(episode, episodes[e])
 
     def test_reads_equal_a_loop_over_rows(self, source: Source, episodes: list[Episode]) -> None:
         """Random spans with padding, at every width, of every column."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.containers.hdf5 import Appender, Dataset, File, Storage, VlenBytes
+from penstock.containers.hdf5 import Appender, Dataset, File, Storage, VlenBytes, objects, writer
+from penstock.containers.hdf5.encode import Tail
 from penstock.errors import DataError, LockedError
 
 Same = Callable[[Path], int]
@@ -309,3 +311,28 @@ def test_one_writer_at_a_time(path: Path) -> None:
         Appender.open(path, wait=False)
     with Appender.open(path, wait=False, fsync=False) as w:
         assert "g" in w
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_group_from_a_template_has_the_bytes_of_one_that_is_encoded(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    block = replace(writer.NEW, leaf_k=int(rng.integers(1, 6)), internal_k=int(rng.integers(2, 6)))
+    names = rng.permutation(["a", "b/c", "b/d/e", "ö", *(f"n{i}" for i in range(20))])[: 3 + 4 * seed].tolist()
+    start = int(rng.integers(0, 1 << 48))  # not a multiple of 8
+    for _ in range(3):
+        values: dict[str, Any] = {"infos": None}
+        for name in names:  # in the last case with some of no rows, for which there is no template
+            shape = (rng.integers(int(seed < 5), 9), *rng.integers(1, 4, rng.integers(3)))
+            values[name] = rng.integers(0, 2, shape).astype(str(rng.choice(["?", "i8", "u2", "f4", "f2", "S3"])))
+        attrs = {"id": np.int64(-3), "mean": 0.5, "big": np.uint64(2**63), "α": np.float64("nan")}
+        found: list[tuple[int, bytes]] = []
+        for limit in (0, objects.TEMPLATE_BYTES):
+            monkeypatch.setattr(objects, "TEMPLATE_BYTES", limit)
+            tail = Tail(-1, start)
+            group = objects.ObjectWriter(tail, block, Storage())
+            found.append((group.group(values, attrs | ({"note": "text"} if seed == 4 else {}), {}), tail.take()))
+            monkeypatch.undo()
+        assert found[0] == found[1]
+        start += len(found[0][1])

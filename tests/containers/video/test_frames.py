@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from penstock.containers.video import VideoFiles, packet_index
+from penstock.containers.video.decoders import Decoder
 from penstock.errors import ArgumentError, FormatError, MissingExtraError
 from tests.containers.video.conftest import FRAMES, HEIGHT, KINDS, WIDTH, decoded, encode, pictures
 
@@ -181,3 +182,51 @@ def test_an_old_pyav_is_named(videos: dict[str, Path], monkeypatch: pytest.Monke
     monkeypatch.setattr(av, "__version__", "15.1.0")  # the newest one that lerobot 0.4.4 accepts
     with pytest.raises(MissingExtraError, match=r"PyAV 17 or newer for video, got 15\.1\.0"):
         VideoFiles([videos["h264.mp4"]])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"g": "60", "bf": "5", "x264-params": "b-pyramid=none"},
+        {"g": "60", "bf": "8", "x264-params": "b-pyramid=strict:slices=3"},
+        {"x264-params": "open-gop=1:keyint=15:bframes=4:interlaced=1:weightb=1:ref=6"},
+    ],
+)
+def test_frames_that_none_refers_to_are_skipped_on_the_way(
+    options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed = int.from_bytes(os.urandom(2))
+    monkeypatch.setitem(KINDS, "skipped.mp4", ("libx264", "yuv420p", options, {"variable": True}))
+    path = encode(tmp_path / "skipped.mp4", "skipped.mp4", pictures(60, seed))
+    expected, _ = decoded(path)
+    came_out: list[int] = []
+    without = Decoder.frames
+
+    def frames(*arguments: Any) -> Any:
+        for number, frame in without(*arguments):
+            came_out.append(number)
+            yield number, frame
+
+    monkeypatch.setattr(Decoder, "frames", frames)
+    files = VideoFiles([path], threads=2)
+    rng = np.random.default_rng(seed)
+    for count in (1, 1, 1, 2, 5):
+        wanted = rng.integers(0, 60, count)
+        np.testing.assert_array_equal(read(files, 0, wanted), expected[wanted], err_msg=f"seed {seed}, {wanted}")
+    came_out.clear()
+    np.testing.assert_array_equal(read(files, 0, [14])[0], expected[14], err_msg=f"seed {seed}")
+    skipping = len(came_out)
+    came_out.clear()
+    np.testing.assert_array_equal(read(VideoFiles([path], cache_bytes=1 << 20), 0, [14])[0], expected[14])
+    assert skipping < len(came_out)  # with a cache, frames on the way are kept
+
+
+def test_frames_that_skipping_lost_are_decoded_again(videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    without = Decoder.frames
+
+    def frames(self: Decoder, packets: Any, palette: bytes = b"", wanted: Any = None) -> Any:
+        yield from () if wanted is not None else without(self, packets, palette)
+
+    monkeypatch.setattr(Decoder, "frames", frames)
+    expected, _ = decoded(videos["h264_long.mp4"])
+    np.testing.assert_array_equal(read(VideoFiles([videos["h264_long.mp4"]]), 0, [30, 2]), expected[[30, 2]])

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from penstock.containers import images
 from penstock.core.columns import flatten
 from penstock.core.ragged import Ragged
 from penstock.errors import ArgumentError, MissingExtraError
@@ -92,9 +93,12 @@ def test_images_stay_encoded_on_request() -> None:
     assert data[2].columns["observations/images/top"][3].tobytes().startswith(b"\x89PNG")
 
 
-def test_overlapping_windows_decode_each_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("thread_bytes", [0, images.THREAD_BYTES])
+def test_overlapping_windows_decode_each_image_once(thread_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.formats.lerobot import columns
 
+    monkeypatch.setattr(images, "THREAD_BYTES", thread_bytes)
+    monkeypatch.setattr(images, "cores", lambda: 3)
     decoded = []
     real = columns.decode_into
     monkeypatch.setattr(

@@ -83,8 +83,8 @@ def test_empty_cells_among_numbers_are_said(tmp_path: Path) -> None:
     with pytest.warns(DamageWarning, match="none .expected values, got empty cells alone"):
         data = penstock.open(tmp_path / "a.csv", format="mapping")
     assert [(entry.where, entry.reason, entry.count) for entry in data.source.account.left_out] == [
-        ("a.csv: x", "nan", 1),
-        ("a.csv: n", "nan", 1),
+        ("a.csv: x", "caution", 1),
+        ("a.csv: n", "caution", 1),
         ("a.csv: none", "unused-array", 1),
     ]
     assert np.array_equal(data[0].columns["n"], [1, 2, np.nan], equal_nan=True)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.containers import images
 from penstock.errors import ArgumentError, ChecksumError, DamageWarning, FormatError
 from penstock.formats.rlds import FORMAT
 from penstock.formats.rlds.index import index_split
@@ -170,7 +171,15 @@ def test_features_without_a_column_are_left_out_and_unknown_ones_refused(folder:
         penstock.open(folder)
 
 
-def test_images_of_another_shape_are_an_error_and_unknown_sizes_come_from_the_first(folder: Path) -> None:
+@pytest.mark.parametrize("thread_bytes", [0, images.THREAD_BYTES])
+def test_images_of_another_shape_are_an_error_and_unknown_sizes_come_from_the_first(
+    thread_bytes: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = penstock.open(folder).windows(3)[:20]["observations"]
+    monkeypatch.setattr(images, "THREAD_BYTES", thread_bytes)
+    monkeypatch.setattr(images, "cores", lambda: 3)
+    for name, found in penstock.open(folder).windows(3)[:20]["observations"].items():
+        np.testing.assert_array_equal(found, expected[name])
     tree = features(folder)
     image = steps_of(tree)["observation"]["featuresDict"]["features"]["image"]["image"]
     image["shape"] = {"dimensions": ["-1", "-1", "3"]}

@@ -1,4 +1,4 @@
-"""One Ray cluster of two nodes for all tests: each process that starts costs seconds."""
+"""One Ray cluster of two nodes for these tests: each process that starts costs seconds, and works until it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("built")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(built: Path) -> Generator[LocalCluster]:
     modules = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])  # of these tests
     with local_cluster(variables={collecting.BUILT: str(built), "PYTHONPATH": modules}) as made:

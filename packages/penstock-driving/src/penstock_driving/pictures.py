@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.cache import Cache
-from penstock.data.recycler import Recycler
+from penstock.core.recycler import Recycler
 from penstock.errors import DataError
 from penstock_driving.logs import Logs, Timeline
 from penstock_driving.rasterize.base import Rasterizer, StubRasterizer

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
-import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,7 @@ import penstock
 from l5kit_format.conftest import GOLDEN
 from penstock.errors import DataError, StateError
 from penstock_driving.formats.l5kit import L5KitSource, concat
-from tests.conversion.test_kill import CONVERT
+from tests.conversion.killed import Conversions
 
 LAYOUTS: list[dict[str, Any]] = [{"compressor": "zlib", "chunk_rows": 9000}, {"layout": "npy"}]
 
@@ -26,6 +23,13 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("logs") / "four.zarr"
     concat([GOLDEN / "single.zarr"] * 4, path)
     return path
+
+
+@pytest.fixture(scope="module")
+def conversions() -> Generator[Conversions]:
+    conversions = Conversions()
+    yield conversions
+    conversions.close()
 
 
 def same(log: Path, out: Path) -> None:
@@ -53,21 +57,10 @@ def test_again_and_anew(log: Path, tmp_path: Path, options: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("options", LAYOUTS)
-def test_killed_anywhere(log: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+def test_killed_anywhere(log: Path, conversions: Conversions, tmp_path: Path, options: dict[str, Any]) -> None:
     rng = random.Random(repr(options))
-
-    def run(out: Path, at: int) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", CONVERT, str(log), str(out), "l5kit", repr(options), str(at)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
-
-    whole = run(tmp_path / "whole", -1)
-    assert whole.returncode == 0, whole.stderr
-    calls = -1 - int(whole.stdout)
-    out, kills = tmp_path / "out", 0
-    for at in (rng.randrange(1, 6), rng.randrange(1, calls + 1), rng.randrange(1, calls + 1)):
-        done = run(out, at)
-        kills += done.returncode == -signal.SIGKILL
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    assert kills
+    calls = conversions.convert(log, tmp_path / "whole", "l5kit", options)
+    out, places = tmp_path / "out", (rng.randrange(1, 6), rng.randrange(1, calls + 1), rng.randrange(1, calls + 1))
+    assert 0 in [conversions.convert(log, out, "l5kit", options, at) for at in places]
     assert penstock.convert(log, out, format="l5kit", options=options).episodes == 4
     same(log, out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.lending import LentMemory
 from penstock.core.ragged import Array
 from penstock.flow.metrics import StageMetrics
 from penstock_live.sampler import SampledBatch
@@ -20,8 +20,6 @@ Decode = Callable[[Array, Arrays | None], Arrays]
 
 `out` is its result for an earlier batch of equal length, to be filled and returned, or None for new arrays.
 """
-
-_UNUSED = 3  # references to an array that is not in use: the dict's, the loop's, and getrefcount's own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +69,7 @@ class TensorGenerator:
         self._buffers = buffers
         self._metrics = metrics or StageMetrics("tensor_generator")
         self._lock = threading.Lock()
-        self._kept: list[tuple[int, Arrays]] = []
+        self._kept: list[tuple[int, Arrays, list[LentMemory]]] = []
 
     def decode(self, batch: SampledBatch) -> Decoded:
         """Return the arrays of a batch.
@@ -83,22 +81,30 @@ class TensorGenerator:
         if self._decode is None:
             arrays: Arrays = {"rows": block.rows}
         else:
-            arrays = self._decode(block.rows, self._free(len(block)))
-            self._keep(len(block), arrays)
+            arrays = self._lent(len(block), self._decode(block.rows, self._free(len(block))))
         self._metrics.add(batches=1, frames=len(block))
         extra = {"chunk": block.chunk, "place": block.place} if self._references else {}
         return Decoded(batch.index, {**arrays, **extra})
 
     def _free(self, n: int) -> Arrays | None:
         with self._lock:
-            for i, (rows, arrays) in enumerate(self._kept):
-                if rows == n and all(sys.getrefcount(array) <= _UNUSED for array in arrays.values()):
-                    return self._kept.pop(i)[1]
+            for i, (rows, arrays, lent) in enumerate(self._kept):
+                if rows == n and all(each.is_free for each in lent):
+                    del self._kept[i]
+                    return arrays
         return None
 
-    def _keep(self, n: int, arrays: Arrays) -> None:
-        if not all(isinstance(array, np.ndarray) and array.base is None for array in arrays.values()):
-            return  # of a view, it is the base that somebody may hold
+    def _lent(self, n: int, arrays: Arrays) -> Arrays:
+        """Keep arrays to be filled again, and return others of the same memory in their place."""
+        if not all(_owns_memory(array) for array in arrays.values()):
+            return arrays  # of a view, it is the base that somebody may hold
+        lent = {name: LentMemory(array.reshape(-1).view(np.uint8)) for name, array in arrays.items()}
+        given = {name: lent[name].lend().view(array.dtype).reshape(array.shape) for name, array in arrays.items()}
         with self._lock:
-            self._kept.append((n, dict(arrays)))
+            self._kept.append((n, dict(arrays), list(lent.values())))
             del self._kept[: -self._buffers]
+        return given
+
+
+def _owns_memory(array: Any) -> bool:
+    return type(array) is np.ndarray and array.flags.c_contiguous and array.base is None and not array.dtype.hasobject

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -83,7 +84,7 @@ def test_the_pages_of_a_format(page: Any, real: ViewerServer, name: str) -> None
     page.locator("#episodes tbody tr").nth(1 if name != "l5kit" else 0).click()
     page.wait_for_selector("#row:has-text('step 0 of')")
     page.keyboard.press("ArrowRight")
-    page.wait_for_selector("#row:has-text('step 1 of'), #row:has-text('of 0')")
+    page.wait_for_selector("#row:has-text('step 1 of'), #row:has-text('after step 0'), #row:has-text('of 0')")
     page.keyboard.press("+")
     page.keyboard.press("End")
     page.keyboard.press("-")
@@ -104,6 +105,95 @@ def test_an_episode_without_steps(page: Any, serve: Serve, tmp_path: Path) -> No
     page.keyboard.press("n")
     page.wait_for_selector(".cameras canvas[data-row='0']")
     page.wait_for_selector(".constants:has-text('rewards')")
+
+
+GRIDS = {
+    "lerobot": ".grid .thumbnail img",
+    "lc0": ".grid .thumbnail svg.board[data-row='39']",
+    "l5kit": ".grid .thumbnail canvas.scene[data-row='124']",
+    "minari-nested": ".grid .thumbnail svg.lines path",
+}
+
+
+@pytest.mark.parametrize(("page", "name"), [(THEMES[i % 2], name) for i, name in enumerate(GRIDS)], indirect=["page"])
+def test_episodes_as_a_grid(page: Any, real: ViewerServer, name: str) -> None:
+    page.goto(f"{real.address}#/{name}")
+    page.wait_for_selector("#episodes tbody tr")
+    page.click("button:text-is('Grid')")
+    page.wait_for_url("**view=grid")
+    page.locator(".grid .thumbnail").first.scroll_into_view_if_needed()  # what cannot be seen is not made
+    page.wait_for_selector(GRIDS[name])
+    no_wider_than_the_screen(page)
+    first = page.locator(".grid .card").first
+    expect(first.locator(".counts li").first).to_have_text("0")
+    if name == "lerobot":  # the middle of the episode, and what is under the mouse
+        shown = first.locator("img")
+        expect(shown).to_have_attribute("src", re.compile("/picture/0/12[?]"))
+        shown.scroll_into_view_if_needed()
+        shown.hover(position={"x": shown.bounding_box()["width"] - 2, "y": 20})
+        expect(shown).to_have_attribute("src", re.compile("/picture/0/24[?]"))
+        page.mouse.move(0, 0)
+        expect(shown).to_have_attribute("src", re.compile("/picture/0/12[?]"))
+        page.select_option("#looks", label="shortest")
+        expect(first.locator(".counts li").first).to_have_text("2")  # which has 13 steps
+    first.locator("a").click()
+    page.wait_for_selector("#row:has-text('step 0 of')")
+
+
+@pytest.mark.parametrize("page", ["light"], indirect=True)
+def test_the_pixel_under_the_mouse_has_the_values_of_the_data(page: Any, real: ViewerServer) -> None:
+    served = next(data for data in real.datasets if data.name == "rlds")
+    with penstock.open(GOLDEN / DATA["rlds"]) as data:
+        camera = next(path for path in served.contents.cameras if data.spec[path].dtype == np.uint16)
+        depth = data[1][camera][3].squeeze()
+    page.goto(f"{real.address}#/rlds/1?row=3")
+    canvas = page.locator(f"canvas[aria-label='{camera}'][data-row='3']")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    height, width = depth.shape
+    x, y = width // 3, height // 2
+    page.mouse.move(box["x"] + (x + 0.5) * box["width"] / width, box["y"] + (y + 0.5) * box["height"] / height)
+    page.wait_for_selector(f"output.pixel:has-text('x {x}, y {y}: {int(depth[y, x]):,}')")
+    page.mouse.move(0, 0)
+    expect(page.locator("output.pixel", has_text="x ")).to_have_count(0)
+
+
+TOUCH = """(places) => {
+  const surface = document.querySelector(".curve .plot");
+  const { left, top, width } = surface.querySelector(".u-over").getBoundingClientRect();
+  for (const [kind, pointerId, share] of places) surface.dispatchEvent(new PointerEvent(kind,
+    { pointerId, pointerType: "touch", bubbles: true, clientX: left + share * width, clientY: top + 20 }));
+}"""
+
+
+@pytest.mark.parametrize("page", ["phone"], indirect=True)
+def test_two_fingers_zoom_all_curves(page: Any, real: ViewerServer) -> None:
+    page.goto(f"{real.address}#/lerobot/1")
+    page.wait_for_selector(".curve .u-over")
+    page.evaluate(TOUCH, [["pointerdown", 1, 0.375], ["pointerdown", 2, 0.625]])
+    page.evaluate(TOUCH, [["pointermove", 2, 0.875]])  # twice as far from each other: steps 15 to 25 are half the width
+    page.wait_for_url(re.compile(r"range=\d+-\d+"))
+    first, last = map(int, re.findall(r"range=(\d+)-(\d+)", page.url)[0])
+    assert (first, last) == (pytest.approx(7, abs=1), pytest.approx(26, abs=1))
+    page.evaluate(TOUCH, [["pointerup", 1, 0.375], ["pointerup", 2, 0.875]])
+    page.evaluate(TOUCH, [["pointerdown", 3, 0.5], ["pointermove", 3, 0.5]])  # one finger moves the step
+    page.wait_for_selector("#row:has-text('step 17 of 39')")
+
+
+@pytest.mark.parametrize("page", ["light"], indirect=True)
+def test_the_observation_after_the_last_step_is_on_the_axis(page: Any, real: ViewerServer) -> None:
+    with penstock.open(GOLDEN / DATA["minari-nested"]) as data:
+        episode = data[0]
+        path = next(path for path, field in data.spec.items() if field.align == "boundary" and field.dtype.kind == "f")
+        last = np.asarray(episode[path])[-1].reshape(-1)
+    page.goto(f"{real.address}#/minari-nested/0")
+    page.wait_for_selector(".curve canvas")
+    page.keyboard.press("End")
+    page.wait_for_selector(f"#row:has-text('after step {len(episode) - 1}')")
+    box = page.locator(".curve", has=page.locator(f"b:text-is('{path}')"))
+    expect(box.locator("li output").first).to_have_text(format(float(f"{last[0]:.5g}"), "g"))
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_selector(f"#row:has-text('step {len(episode) - 1} of {len(episode) - 1}')")
 
 
 def test_a_driving_scene_follows_the_row(page: Any, real: ViewerServer) -> None:

@@ -62,7 +62,7 @@ def test_an_episode_without_steps_has_empty_curves() -> None:
     assert contents.series(0, "rewards")[0].shape == (0, 2, 1)
     assert contents.series(0, "observations")[0].shape == (1, 2, 3)
     assert contents.cameras_of(0) == [
-        {"path": "camera", "rows": 0, "chunk": 32, "encoding": "png", "video": False, "depth": None}
+        {"path": "camera", "rows": 0, "size": [9, 9], "chunk": 32, "encoding": "png", "video": False, "depth": None}
     ]
     assert contents.encoded(0, "camera", 0, 0) == []
     with pytest.raises(ArgumentError):

@@ -216,3 +216,19 @@ def test_uplot_is_as_it_was_published_with_its_licence() -> None:
     code, _, rest = code.rpartition("\nexport default")
     assert rest == " uPlot;\n"
     assert hashlib.sha256(code.encode() + b"\n").hexdigest() == UPLOT
+
+
+def test_a_pixel_has_the_values_of_the_data() -> None:
+    random = np.random.default_rng(3)
+    depth = random.random((4, 20, 30, 1)).astype(np.float32)
+    depth[1, 2, 3] = np.nan
+    cameras = random.integers(0, 255, (4, 20, 30, 3), np.uint8)
+    metadata = {"units": {"depth": "m"}}
+    columns = {"depth": depth, "camera": cameras, "gray": cameras[..., :1]}
+    contents = EpisodeContents(penstock.from_arrays(columns, lengths=[1, 3], metadata=metadata))
+    assert contents.pixel(1, "depth", 1, 7, 19) == {"values": [float(depth[2, 19, 7, 0])], "unit": "m"}
+    assert contents.pixel(1, "depth", 0, 3, 2) == {"values": ["nan"], "unit": "m"}
+    assert contents.pixel(1, "camera", 2, 29, 0) == {"values": cameras[3, 0, 29].tolist(), "unit": ""}
+    for place in ((3, 0, 0), (0, 30, 0), (0, 0, 20), (0, -1, 0)):
+        with pytest.raises(ArgumentError):
+            contents.pixel(1, "camera", *place)

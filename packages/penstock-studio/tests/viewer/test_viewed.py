@@ -351,5 +351,6 @@ def test_an_overview_has_what_is_left_out_and_what_episodes_are_about(tmp_path: 
     robot = penstock.open(golden / "lerobot" / "v3_video")
     found = ViewedDataset("robot", str(golden), "lerobot", robot).overview()
     assert found["texts"] == {"task": [("pick the cube", 2), ("place it in the box", 2)]}
-    assert found["frames"][1] == {"episode": 1, "camera": "observations/images/top", "rows": [0, 39]}
+    assert found["frames"][1] == {"episode": 1, "steps": 40, "camera": "observations/images/top", "rows": [0, 39]}
     assert found["bytes"] > 100_000
+    assert ViewedDataset("robot", "", "lerobot", robot).info()["metadata"]["splits"] == '{"train": "0:4"}'

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,10 @@ DIRECT = 1 << 16  # bytes from which a piece is written at once instead of copie
 MIN_COLLECTION = 4096  # smallest global heap collection that libhdf5 accepts
 COLLECTION = 1 << 16
 MAX_OBJECTS = 0xFFFF
-_REFERENCE = struct.Struct("<IQI")
+_REFERENCE, _MESSAGE = struct.Struct("<IQI"), struct.Struct("<HHB3x")
+KEPT = 4096  # structures that are encoded once, for the episodes of a dataset are much alike
+
+Block = tuple[bytes, int]  # encoded messages, and their number
 
 
 def pad(raw: bytes) -> bytes:
@@ -52,6 +56,7 @@ def pad(raw: bytes) -> bytes:
     return raw + bytes(-len(raw) % 8)
 
 
+@lru_cache(KEPT)
 def datatype(dtype: np.dtype[Any]) -> bytes:
     size = dtype.itemsize
     if dtype.kind == "b":
@@ -75,42 +80,36 @@ def dataspace(shape: tuple[int, ...], *, growing: bool = False) -> bytes:
     return head + dims + (struct.pack(f"<{len(shape)}Q", UNDEFINED, *shape[1:]) if growing else b"")
 
 
-def dataset_messages(
-    kind: bytes, shape: tuple[int, ...], layout: bytes, filters: bytes = b"", *, growing: bool = False
-) -> list[Message]:
-    """Messages of a dataset with datatype message `kind` and layout message `layout`."""
+@lru_cache(KEPT)
+def dataset_block(kind: bytes, shape: tuple[int, ...], *, growing: bool = False) -> Block:
+    """Messages of a dataset with datatype message `kind`, up to its layout."""
     fill = struct.pack("<BBBBI", 2, INCREMENTAL if growing else LATE, 2, 1, 0)
-    out = [
-        Message(DATASPACE, 0, dataspace(shape, growing=growing)),
-        Message(DATATYPE, 1, kind),
-        Message(FILL, 1, fill),
-        Message(LAYOUT, 0, layout),
-    ]
-    return [*out, Message(FILTERS, 1, filters)] if filters else out
+    space = Message(DATASPACE, 0, dataspace(shape, growing=growing))
+    return message_block([space, Message(DATATYPE, 1, kind), Message(FILL, 1, fill)])
 
 
-def contiguous_layout(address: int, nbytes: int) -> bytes:
-    """Layout message of values in one piece."""
-    return struct.pack("<BBQQ", 3, 1, address, nbytes)
+def contiguous_layout(address: int, nbytes: int) -> Message:
+    """Layout of values in one piece."""
+    return Message(LAYOUT, 0, struct.pack("<BBQQ", 3, 1, address, nbytes))
 
 
-def chunked_layout(tree: int, chunk: tuple[int, ...], element: int) -> bytes:
-    """Layout message of chunks that the B-tree at `tree` finds."""
+def chunked_layout(tree: int, chunk: tuple[int, ...], element: int) -> Message:
+    """Layout of chunks that the B-tree at `tree` finds."""
     rank = len(chunk) + 1
-    return struct.pack(f"<BBBQ{rank}I", 3, 2, rank, tree, *chunk, element)
+    return Message(LAYOUT, 0, struct.pack(f"<BBBQ{rank}I", 3, 2, rank, tree, *chunk, element))
 
 
-def filter_pipeline(element: int, level: int | None, *, checksum: bool) -> bytes:
-    """Filter message: shuffle and deflate where there is a `level`, then Fletcher-32; empty for neither."""
+def filter_pipeline(element: int, level: int | None, *, checksum: bool) -> list[Message]:
+    """Filters: shuffle and deflate where there is a `level`, then Fletcher-32; empty for neither."""
     filters: list[tuple[int, bytes, tuple[int, ...]]] = []
     if level is not None:
         filters += [(SHUFFLE, b"shuffle", (element,)), (DEFLATE, b"deflate", (level,))]
     if checksum:
         filters.append((FLETCHER32, b"fletcher32", ()))
     if not filters:
-        return b""
+        return []
     packed = [_filter(number, name, values) for number, name, values in filters]
-    return struct.pack("<BB6x", 1, len(packed)) + b"".join(packed)
+    return [Message(FILTERS, 1, struct.pack("<BB6x", 1, len(packed)) + b"".join(packed))]
 
 
 def _filter(number: int, name: bytes, values: tuple[int, ...]) -> bytes:
@@ -156,15 +155,22 @@ def _link(name: str, kind: int | None) -> bytes:
 
 
 def attribute(name: str, kind: bytes, shape: tuple[int, ...], data: bytes) -> bytes:
-    raw, space = name.encode() + b"\0", dataspace(shape)
-    body = struct.pack("<BBHHHB", 3, 0, len(raw), len(kind), len(space), 1) + raw + kind + space + data
+    body = _attribute_head(name, kind, shape) + data
     if len(body) > MAX_MESSAGE:
         raise DataError(f"attribute {name!r} of {len(data)} bytes is too large; expected less than 64 kB")
     return body
 
 
-def object_header(messages: Iterable[Message], continuation: tuple[int, int, int] | None = None) -> bytes:
-    body, count = message_block(messages)
+@lru_cache(KEPT)
+def _attribute_head(name: str, kind: bytes, shape: tuple[int, ...]) -> bytes:
+    raw, space = name.encode() + b"\0", dataspace(shape)
+    return struct.pack("<BBHHHB", 3, 0, len(raw), len(kind), len(space), 1) + raw + kind + space
+
+
+def object_header(
+    messages: Iterable[Message], continuation: tuple[int, int, int] | None = None, first: Block = (b"", 0)
+) -> bytes:
+    body, count = message_block(messages, first)
     if continuation is not None:
         address, nbytes, more = continuation
         body += struct.pack("<HHB3xQQ", 0x10, 16, 0, address, nbytes)
@@ -174,13 +180,13 @@ def object_header(messages: Iterable[Message], continuation: tuple[int, int, int
     return struct.pack("<BxHII4x", 1, count, 1, len(body)) + body
 
 
-def message_block(messages: Iterable[Message]) -> tuple[bytes, int]:
-    """Messages in order, each padded, and their number."""
-    parts: list[bytes] = []
+def message_block(messages: Iterable[Message], first: Block = (b"", 0)) -> Block:
+    """Messages in order, each padded, behind the messages of `first`."""
+    parts = [first[0]]
     for kind, flags, body in messages:
         padded = pad(body)
-        parts += (struct.pack("<HHB3x", kind, len(padded), flags), padded)
-    return b"".join(parts), len(parts) // 2
+        parts += (_MESSAGE.pack(kind, len(padded), flags), padded)
+    return b"".join(parts), first[1] + len(parts) // 2
 
 
 def little(array: AnyArray) -> AnyArray:
@@ -207,12 +213,16 @@ class Tail:
         self.offset = offset
         self._open: Collection | None = None
 
+    @property
+    def next(self) -> int:
+        """Address of what is put next, a multiple of 8."""
+        return self.offset + -self.offset % ALIGNMENT
+
     def put(self, raw: bytes | bytearray | memoryview) -> int:
-        """Address at which `raw` will be, a multiple of 8."""
-        gap = -self.offset % ALIGNMENT
-        if gap:
-            self._add(bytes(gap))
-        address = self.offset
+        """Address at which `raw` will be."""
+        address = self.next
+        if address > self.offset:
+            self._add(bytes(address - self.offset))
         if len(raw) >= DIRECT:
             self.flush()
             write_all(self._fd, memoryview(raw), address)
@@ -227,12 +237,16 @@ class Tail:
         self._parts.append(raw)
         self.offset += len(raw)
 
+    def take(self) -> bytes:
+        """All that was not written."""
+        raw, self._parts = b"".join(self._parts), []
+        return raw
+
     def flush(self) -> None:
         """Hand everything to the operating system."""
         self._open = None  # written bytes do not change any more
         if self._parts:
-            write_all(self._fd, b"".join(self._parts), self._flushed)
-            self._parts = []
+            write_all(self._fd, self.take(), self._flushed)
         self._flushed = self.offset
 
     def put_values(self, values: list[bytes]) -> bytes:

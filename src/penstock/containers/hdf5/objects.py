@@ -11,21 +11,25 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 
 from penstock.containers.hdf5.encode import (
+    KEPT,
     VLEN_BYTES,
     VLEN_STRING,
+    Block,
     Tail,
     attribute,
     chunked_layout,
     contiguous_layout,
-    dataset_messages,
+    dataset_block,
     datatype,
     filter_pipeline,
     little,
+    message_block,
     object_header,
     symbol_table,
 )
@@ -33,7 +37,7 @@ from penstock.containers.hdf5.filters import fletcher32
 from penstock.containers.hdf5.image import UNDEFINED, Superblock
 from penstock.containers.hdf5.messages import ATTRIBUTE, Message
 from penstock.containers.hdf5.symbols import build_table
-from penstock.core.arrays import AnyArray
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_dict, is_listed
 from penstock.errors import DataError
@@ -72,6 +76,11 @@ class Storage:
             raise DataError(f"expected chunks of 1 to {MAX_CHUNK} bytes, got {self.chunk_bytes}")
 
 
+PLAIN = Storage()
+TEMPLATE_BYTES = 8192  # of values at most: more values take more time to write than the objects around them
+TEMPLATES = 1024
+
+
 class ObjectWriter:
     """Writes objects bottom-up, each after what it refers to."""
 
@@ -87,44 +96,62 @@ class ObjectWriter:
         dataset_attrs: Mapping[str, Mapping[str, Any]],
     ) -> int:
         """Write a group with everything below it; address of its object header."""
+        encoded = _numbers(attrs) or message_block(_messages(self.attributes(attrs)))
+        template = None if dataset_attrs else self._template(datasets)
+        if template is not None:
+            return self._group(template.write(datasets, self._tail), encoded)
         tree = _nest(datasets)
         missing = [path for path in dataset_attrs if not any(f"{name}/".startswith(f"{path}/") for name in datasets)]
         if missing:
             raise DataError(f"attributes are given for {missing[0]}, which is not among the datasets")
-        return self._group(tree, "", self.attributes(attrs), dataset_attrs)
+        return self._group(self.table(tree, "", dataset_attrs), encoded)
 
-    def _group(
-        self,
-        tree: dict[str, Any],
-        prefix: str,
-        attrs: dict[str, bytes],
-        dataset_attrs: Mapping[str, Mapping[str, Any]],
-    ) -> int:
+    def _group(self, table: tuple[int, int], attrs: Block) -> int:
+        raw, count = message_block([symbol_table(*table)])
+        return self._tail.put(object_header((), first=(raw + attrs[0], count + attrs[1])))
+
+    def _template(self, datasets: Mapping[str, Value]) -> Template | None:
+        """The template of a group of a few small arrays; None for other groups."""
+        if self._storage != PLAIN:
+            return None
+        shapes: list[tuple[str, np.dtype[Any] | None, tuple[int, ...]]] = []
+        nbytes = 0
+        for path, value in datasets.items():
+            if value is None:
+                shapes.append((path, None, ()))
+            elif isinstance(value, np.ndarray) and value.nbytes and value.shape and value.dtype.isnative:
+                shapes.append((path, value.dtype, value.shape))
+                nbytes += value.nbytes
+            else:
+                return None
+        return _template(tuple(shapes), self._block) if nbytes <= TEMPLATE_BYTES else None
+
+    def table(
+        self, tree: dict[str, Any], prefix: str, dataset_attrs: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[int, int]:
+        """Write what is below a group; addresses of its B-tree and heap."""
         links: dict[str, int] = {}
         for name, child in tree.items():
             path = prefix + name
             below = self.attributes(dataset_attrs.get(path, {}))
             if is_dict(child):
-                links[name] = self._group(child, f"{path}/", below, dataset_attrs)
+                table = self.table(child, f"{path}/", dataset_attrs)
+                links[name] = self._group(table, message_block(_messages(below)))
             else:
                 links[name] = self._dataset(path, child, below)
-        place = build_table(links, self._block.leaf_k, self._block.internal_k, self._tail)
-        return self._header([symbol_table(*place)], attrs)
+        return build_table(links, self._block.leaf_k, self._block.internal_k, self._tail)
 
-    def _header(self, messages: list[Message], attrs: dict[str, bytes]) -> int:
-        attributes = [Message(ATTRIBUTE, 0, body) for body in attrs.values()]
-        return self._tail.put(object_header([*messages, *attributes]))
+    def _header(self, messages: list[Message], attrs: dict[str, bytes], first: Block) -> int:
+        return self._tail.put(object_header([*messages, *_messages(attrs)], first=first))
 
     def _dataset(self, path: str, value: Any, attrs: dict[str, bytes]) -> int:
         kind, array = self._encode(path, value)
         if not array.shape:
             address = self._tail.put(array.tobytes())
-            layout = contiguous_layout(address, array.nbytes)
-            return self._header(dataset_messages(kind, (), layout), attrs)
+            return self._header([contiguous_layout(address, array.nbytes)], attrs, dataset_block(kind, ()))
         if len(array.shape) > 31 or max(array.shape[1:], default=0) > MAX_DIM:
             raise DataError(f"{path} of shape {array.shape} has too many or too large dimensions")
-        layout, filters = self._chunks(array)
-        return self._header(dataset_messages(kind, array.shape, layout, filters, growing=True), attrs)
+        return self._header(self._chunks(array), attrs, dataset_block(kind, array.shape, growing=True))
 
     def _encode(self, path: str, value: Any) -> tuple[bytes, AnyArray]:
         """Datatype message and array of what is stored, references in the place of variable-length values."""
@@ -146,7 +173,7 @@ class ObjectWriter:
     def _plain(array: AnyArray) -> tuple[bytes, AnyArray]:
         return datatype(array.dtype), little(array)
 
-    def _chunks(self, array: AnyArray) -> tuple[bytes, bytes]:
+    def _chunks(self, array: AnyArray) -> list[Message]:
         """Write the values; layout and filter messages."""
         plain = array.dtype.kind != "V"
         compress, checksum = plain and self._storage.compression is not None, plain and self._storage.checksum
@@ -161,7 +188,7 @@ class ObjectWriter:
         ]
         tree = self._index(entries if array.nbytes else [], len(chunk), rows * len(entries))
         filters = filter_pipeline(array.itemsize, self._storage.level if compress else None, checksum=checksum)
-        return chunked_layout(tree, chunk, array.itemsize), filters
+        return [chunked_layout(tree, chunk, array.itemsize), *filters]
 
     def _chunk(self, part: AnyArray, rows: int, start: int, *, compress: bool, checksum: bool) -> tuple[int, int, int]:
         """Write one chunk, filled up with zeros; first row, stored bytes and address."""
@@ -192,13 +219,13 @@ class ObjectWriter:
         return UNDEFINED
 
     def _index_node(self, group: list[tuple[int, int, int]], level: int, rank: int, end: int) -> int:
-        size = 2 * self._block.chunk_k
-        raw = struct.pack("<4sBBHQQ", b"TREE", 1, level, len(group), UNDEFINED, UNDEFINED)
+        words: list[int] = []  # a key is the bytes of a chunk (and no skipped filter), its first row, and zeros
         for start, nbytes, address in group:
-            raw += _key(nbytes, start, rank) + struct.pack("<Q", address)
-        raw += _key(0, end, rank)
-        key = 8 * (rank + 2)
-        return self._tail.put(raw.ljust(24 + size * (key + 8) + key, b"\0"))
+            words += (nbytes, start, *(0,) * rank, address)
+        words += (0, end, *(0,) * rank)
+        rest = (2 * self._block.chunk_k - len(group)) * 8 * (rank + 3)
+        shape = f"<4sBBHQQ{len(words)}Q{rest}x"
+        return self._tail.put(struct.pack(shape, b"TREE", 1, level, len(group), UNDEFINED, UNDEFINED, *words))
 
     def attributes(self, attrs: Mapping[str, Any]) -> dict[str, bytes]:
         out: dict[str, bytes] = {}
@@ -221,8 +248,82 @@ class ObjectWriter:
         return self._plain(array)
 
 
-def _key(nbytes: int, start: int, rank: int) -> bytes:
-    return struct.pack(f"<IIQ{rank}Q", nbytes, 0, start, *([0] * rank))
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The bytes of everything below a group, for arrays of certain shapes: what differs are values and addresses."""
+
+    raw: bytes
+    values: tuple[tuple[str, int, int], ...]  # where the values of each array begin and end
+    positions: IntArray  # `[A, 8]` the bytes of addresses
+    addresses: IntArray  # `[A]` from the start of `raw`
+    table: tuple[int, int]
+
+    def write(self, datasets: Mapping[str, Any], tail: Tail) -> tuple[int, int]:
+        """Write values of these shapes; addresses of the B-tree and of the heap."""
+        raw, start = bytearray(self.raw), tail.next
+        np.frombuffer(raw, np.uint8)[self.positions] = (self.addresses + start).view(np.uint8).reshape(-1, 8)
+        for path, begin, end in self.values:
+            raw[begin:end] = datasets[path].tobytes()
+        tail.put(raw)
+        return start + self.table[0], start + self.table[1]
+
+
+class _PlacedWriter(ObjectWriter):
+    """Knows where the values of each array are, of which each is one chunk."""
+
+    def __init__(self, start: int, block: Superblock) -> None:
+        self.tail = Tail(-1, start)
+        self.places: list[tuple[str, int, int]] = []
+        super().__init__(self.tail, block, PLAIN)
+
+    def _dataset(self, path: str, value: Any, attrs: dict[str, bytes]) -> int:
+        self.places.append((path, self.tail.next, self.tail.next + value.nbytes))
+        return super()._dataset(path, value, attrs)
+
+
+@lru_cache(TEMPLATES)
+def _template(shapes: tuple[tuple[str, np.dtype[Any] | None, tuple[int, ...]], ...], block: Superblock) -> Template:
+    """Write zeros at two places: bytes that differ are of addresses, since the places differ in every byte."""
+    arrays = {path: None if dtype is None else np.zeros(shape, dtype) for path, dtype, shape in shapes}
+    here, there = _PlacedWriter(0, block), _PlacedWriter(0x0808080808080808, block)
+    table, _ = (writer.table(_nest(arrays), "", {}) for writer in (here, there))
+    raw = here.tail.take()
+    differing = np.flatnonzero(np.frombuffer(raw, np.uint8) != np.frombuffer(there.tail.take(), np.uint8))
+    positions = differing.reshape(-1, 8)
+    addresses = np.frombuffer(raw, np.uint8)[positions].view("<i8").reshape(-1)
+    return Template(raw, tuple(here.places), positions, addresses, table)
+
+
+def _messages(attrs: Mapping[str, bytes]) -> list[Message]:
+    return [Message(ATTRIBUTE, 0, body) for body in attrs.values()]
+
+
+def _numbers(attrs: Mapping[str, Any]) -> Block | None:
+    """Attributes as messages, if all are numbers of 64 bits, as in most episodes; else None."""
+    kinds: list[tuple[str, type[Any]]] = [(name, type(value)) for name, value in attrs.items()]
+    layout = _number_layout(tuple(kinds))
+    if layout is None:
+        return None
+    parts = [part for pair in zip(layout[1], attrs.values(), strict=True) for part in pair]
+    return layout[0].pack(*parts), len(attrs)
+
+
+@lru_cache(KEPT)
+def _number_layout(kinds: tuple[tuple[str, type[Any]], ...]) -> tuple[struct.Struct, list[bytes]] | None:
+    """How to pack such attributes, and what stands before each of the numbers."""
+    shape, heads = "<", list[bytes]()
+    for name, kind in kinds:
+        code = _NUMBERS.get(kind)
+        if code is None or not name or "\0" in name:
+            return None
+        raw, _ = message_block([Message(ATTRIBUTE, 0, attribute(name, datatype(np.dtype(kind)), (), bytes(8)))])
+        size = len(attribute(name, datatype(np.dtype(kind)), (), b"")) + 8  # what message_block puts before it
+        heads.append(raw[:size])
+        shape += f"{size}s{code}{len(raw) - size - 8}x"
+    return struct.Struct(shape), heads
+
+
+_NUMBERS = {float: "d", np.float64: "d", np.int64: "q", np.uint64: "Q"}
 
 
 def encode_text(text: str) -> bytes:

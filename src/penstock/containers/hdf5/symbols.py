@@ -14,8 +14,11 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 from penstock.containers.hdf5.encode import (
+    KEPT,
     Tail,
     external_link,
     hard_link,
@@ -95,7 +98,7 @@ class Names:
     def write(self, tail: Tail, fd: int | None) -> int:
         """Address of the header, after the names that are new have been written."""
         if self.address is None or fd is None:
-            address = tail.offset + -tail.offset % 8
+            address = tail.next
             self.data = address + 32
             head = struct.pack("<4sB3xQQQ", b"HEAP", 0, self.capacity, NO_FREE_BLOCK, self.data)
             self.address = tail.put(head + bytes(self.segment).ljust(self.capacity, b"\0"))
@@ -254,10 +257,26 @@ class SymbolTable:
 
 def build_table(entries: dict[str, int], leaf_k: int, internal_k: int, tail: Tail) -> tuple[int, int]:
     """Write the table of a new group of hard links; addresses of the B-tree and of the heap."""
-    table = SymbolTable.empty(leaf_k, internal_k, 8 + sum(len(pad(name.encode() + b"\0")) for name in entries))
-    for name, address in entries.items():
-        table.set(name, Link("hard", address))
-    return table.write(tail, None)
+    keys, segment = _sorted_names(tuple(entries))
+    items: list[Any] = [entries[name.decode()].to_bytes(32, "little") for name, _ in keys]
+    level, size = LEAF, 2 * leaf_k
+    while level <= 0 or len(items) > 1:
+        nodes = [
+            GroupNode(level, keys[i - 1][1] if i else 0, keys[i : i + size], items[i : i + size])
+            for i in range(0, len(items), size)
+        ]
+        keys, items = [node.keys[-1] for node in nodes], nodes
+        level, size = level + 1, 2 * internal_k
+    root = items[0] if items else GroupNode(0, 0)
+    return SymbolTable(Names(bytearray(segment), len(segment)), root, (2 * leaf_k, 2 * internal_k)).write(tail, None)
+
+
+@lru_cache(KEPT)
+def _sorted_names(names: tuple[str, ...]) -> tuple[list[Key], bytes]:
+    """Names in their order, with their positions in a heap that holds them; that heap."""
+    heap = Names.empty(0)
+    keys = sorted((raw, heap.add(raw)) for raw in (name.encode() for name in names))
+    return keys, bytes(heap.segment)
 
 
 @dataclass(frozen=True, slots=True)

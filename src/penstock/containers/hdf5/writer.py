@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock.containers.hdf5.encode import Tail, object_header, write_all
-from penstock.containers.hdf5.image import SIGNATURE, UNDEFINED, Image, Superblock
+from penstock.containers.hdf5.image import SIGNATURE, SUPERBLOCK_BYTES, UNDEFINED, Image, Superblock
 from penstock.containers.hdf5.messages import ATTRIBUTE, ATTRIBUTE_INFO, BTREE_K, Link, Message, read_messages
 from penstock.containers.hdf5.objects import ObjectWriter, Storage, Value
 from penstock.containers.hdf5.reader import File, Group
@@ -22,7 +22,7 @@ from penstock.containers.hdf5.symbols import Root, RootPlace
 from penstock.errors import DataError, LockedError
 from penstock.files import sync
 from penstock.files.descriptors import open_descriptor
-from penstock.files.locks import lock, open_locked
+from penstock.files.locks import lock, open_locked, unlock
 from penstock.kernels.checksum import lookup3
 
 FIRST_BYTES = 4096  # more than an empty file takes
@@ -30,6 +30,7 @@ FIRST_BYTES = 4096  # more than an empty file takes
 LEAF_K = 4
 INTERNAL_K = 4
 CHUNK_K = 2
+RELOAD = 1024  # commits after which a paused file is opened again, for the nodes of the root stay in memory
 NEW = Superblock(1, 0, 0, UNDEFINED, LEAF_K, INTERNAL_K, CHUNK_K, UNDEFINED, 0)
 
 
@@ -38,12 +39,16 @@ class Appender:
 
     def __init__(self, path: str, fd: int, holder: int, *, fsync: bool) -> None:
         self.path = path
+        self._lock_path, self._held = _lock_path(path), os.fstat(holder)
         self._fd = fd
         self._holder = holder
         self._fsync = fsync
         self._dirty = False
         self._closed = False
         self._free: set[str] = set()  # names of groups that a new one may replace
+        self._commits = 0
+        self._process = os.getpid()
+        self._seen: tuple[int, ...] = ()
         if _is_new(fd):
             self._block = NEW
             self._tail = Tail(fd, NEW.nbytes)
@@ -51,6 +56,7 @@ class Appender:
             self._start()
         else:
             self._block, self._root = _load(path)
+            self._written = os.pread(fd, SUPERBLOCK_BYTES, 0)
             self._tail = Tail(fd, self._block.eof)
 
     @classmethod
@@ -84,6 +90,10 @@ class Appender:
         self.commit()
         if self._fsync:
             sync(os.path.dirname(self.path) or ".")
+
+    @property
+    def nbytes(self) -> int:
+        return self._tail.offset
 
     def __contains__(self, name: str) -> bool:
         return name in self._root
@@ -160,9 +170,33 @@ class Appender:
         place = self._root.write(self._tail, self._fd)
         self._tail.flush()
         self._sync()
-        write_all(self._fd, encode_superblock(self._block, self._tail.offset, place), 0)
+        self._written = encode_superblock(self._block, self._tail.offset, place)
+        write_all(self._fd, self._written, 0)
         self._sync()
         self._dirty = False
+        self._commits += 1
+
+    def pause(self) -> None:
+        """Let others write, after a commit, until `resume`."""
+        self._seen = _state(self._held, os.fstat(self._fd))
+        unlock(self._fd)
+        unlock(self._holder)
+
+    def resume(self) -> bool:
+        """Lock the file again after `pause`; False where it has to be closed and opened again.
+
+        That is so where somebody else wrote to the file or replaced it, and in a forked process, with which its parent
+        would share the lock.
+        """
+        if self._process != os.getpid() or self._commits >= RELOAD:
+            return False
+        lock(self._holder, self.path, wait=True)
+        lock(self._fd, self.path, shared=True, wait=True)
+        try:
+            same = _state(os.stat(self._lock_path), os.stat(self.path)) == self._seen
+        except FileNotFoundError:
+            return False
+        return same and os.pread(self._fd, len(self._written), 0) == self._written
 
     def _sync(self) -> None:
         if self._fsync:
@@ -225,15 +259,26 @@ def _read_extension(image: Image) -> Superblock:
 
 def lock_for_writing(path: str, fd: int, *, wait: bool) -> int:
     """Take the writers' lock `.<name>.lock` next to the file, which is locked shared: libhdf5 may read only."""
-    folder, name = os.path.split(path)
-    place = os.path.join(folder, f".{name}.lock")
-    holder = open_locked(place, os.O_RDWR | os.O_CREAT, wait=wait, name=path, follow=True)
+    holder = open_locked(_lock_path(path), os.O_RDWR | os.O_CREAT, wait=wait, name=path, follow=True)
     try:
         lock(fd, path, shared=True, wait=wait, holder="a program that writes with libhdf5")
     except BaseException:
         os.close(holder)
         raise
     return holder
+
+
+def _state(holder: os.stat_result, file: os.stat_result) -> tuple[int, ...]:
+    """What changes with a commit of another writer, libhdf5 included, and with another file at a path.
+
+    Where clocks are coarse, the superblock has to be compared as well.
+    """
+    return holder.st_dev, holder.st_ino, file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns
+
+
+def _lock_path(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.lock")
 
 
 def encode_superblock(block: Superblock, eof: int, root: RootPlace) -> bytes:

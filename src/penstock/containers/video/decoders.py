@@ -10,7 +10,7 @@ import importlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Container, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -28,6 +28,7 @@ PIXELS: dict[PixelFormat, tuple[np.dtype[Any], int]] = {"rgb24": (np.dtype("u1")
 
 IDLE = 16  # most decoders that wait for work, at least one for each core
 IDLE_BYTES = 1 << 28
+SKIPS = ("h264",)  # codecs whose packets say whether any frame refers to theirs; HEVC says it of one layer alone
 _REFERENCES = 12  # frames that a decoder holds, about: AV1 and HEVC have 8 to 16 reference frames and some in work
 _HIDDEN = 1 << 40  # first timestamp of frames that are not shown
 
@@ -41,12 +42,19 @@ class Decoder:
         self._packet, self._side_data = av.Packet, av.packet.PacketSideData
         self._palette = av.packet.packet_sidedata_type_from_literal(PALETTE)
         self._reformatter = av.video.reformatter.VideoReformatter()  # keeps the tables of a conversion for the next
+        self._converted: Any = None  # the last frame: without it the allocator returns all memory after each run
         self.nbytes = int(context.width) * int(context.height) * 3 * _REFERENCES
 
     def frames(
-        self, packets: Iterable[tuple[memoryview, int, bool]], palette: bytes = b""
+        self,
+        packets: Iterable[tuple[memoryview, int, bool]],
+        palette: bytes = b"",
+        wanted: Container[int] | None = None,
     ) -> Generator[tuple[int, Any]]:
-        """Decode packets, beginning at a key frame, and yield what comes out of them."""
+        """Decode packets, beginning at a key frame, and yield what comes out of them.
+
+        With `wanted`, other frames to which no frame refers are not decoded.
+        """
         self._context.flush_buffers()  # forgets the end of the packets before, and their reference frames
         for i, (raw, number, is_key) in enumerate(packets):
             # A packet made of bytes would refer to them, and decoders read a little behind the end of a packet. One
@@ -60,6 +68,8 @@ class Decoder:
                 colours = self._side_data(self._palette, len(palette))
                 colours.update(palette)
                 packet.set_sidedata(colours)
+            skipped = wanted is not None and number not in wanted
+            self._context.skip_frame = "NONREF" if skipped else "DEFAULT"
             yield from self._numbered(packet)
         yield from self._numbered(None)
 
@@ -73,13 +83,25 @@ class Decoder:
         scaled = (
             {"interpolation": "POINT"} if format != "rgb24" and (frame.width, frame.height) != (width, height) else {}
         )
-        plane = self._reformatter.reformat(frame, width, height, format, **scaled, **_ONE_THREAD).planes[0]
+        self._converted = self._reformatter.reformat(frame, width, height, format, **scaled, **_ONE_THREAD)
+        plane = self._converted.planes[0]
         rows = np.frombuffer(plane, np.uint8).reshape(height, plane.line_size)
         return rows[:, : dtype.itemsize * channels * width].view(dtype).reshape(height, width, channels)
 
 
+@contextmanager
+def errors_of(path: Path, packet: int) -> Generator[None]:
+    """Turn errors of a decoder into a `FormatError` that names the file."""
+    av = require("av", "video")
+    try:
+        yield
+    except av.FFmpegError as error:
+        message = f"expected packets that can be decoded, got {error}"
+        raise FormatError(message, path=path, where=f"packets from {packet} on") from error
+
+
 class PooledDecoder(Protocol):
-    """What a pool keeps."""
+    """An item of a pool."""
 
     nbytes: int
 

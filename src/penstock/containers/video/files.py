@@ -21,13 +21,14 @@ import numpy as np
 from penstock.containers.video.decoders import (
     PIXELS,
     POOL,
+    SKIPS,
     Decoder,
     PixelFormat,
     TorchcodecDecoder,
+    errors_of,
     torchcodec_decoders,
 )
 from penstock.containers.video.index import (
-    EXTRA,
     FileIdentity,
     PacketIndex,
     PacketRun,
@@ -42,7 +43,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.cache import Cache
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Align, Field
-from penstock.errors import ArgumentError, FormatError, require
+from penstock.errors import ArgumentError, FormatError
 from penstock.files.descriptors import PooledFile
 from penstock.files.remote import Wanted, filled, is_mirrored, read_at, remote_file
 from penstock.flow import cores, for_each, map_on_threads
@@ -327,7 +328,7 @@ class VideoFiles:
 
         Cost: two reads a file.
         """
-        pixels = () if self._pixels == "rgb24" else (self._pixels,)  # digests of colours are those of earlier versions
+        pixels = () if self._pixels == "rgb24" else (self._pixels,)  # earlier versions have the same digests of colours
         digest = hashlib.sha256(repr((self._stream, self._size, self.layout, *pixels)).encode())
         for path in self.paths:
             with open_video(path) as file:
@@ -389,17 +390,17 @@ class VideoFiles:
             raise FormatError(f"expected frame {frame}, got a video of {len(index)} frames{cut}", path=self.paths[file])
 
     def _decode(self, run: PacketRun, wanted: WantedFrames, out: AnyArray) -> None:
-        """Decode a run, again from earlier key frames as long as frames are missing."""
+        """Decode a run, again with all frames and from earlier key frames as long as frames are missing."""
         index = self.index(run.file)
         rows = dict(zip(run.frames.tolist(), run.rows.tolist(), strict=True))
         first = int(index.start[run.frames].min())
         end = int(index.packet[run.frames].max()) + 1
+        if self._frames is None and index.codec in SKIPS:
+            self._decode_packets(run.file, index, first, end, rows, wanted, out, skip=True)
         step = 1
-        while True:
+        while rows:
             self._decode_packets(run.file, index, first, end, rows, wanted, out)
-            if not rows:
-                return
-            if first == 0:
+            if rows and first == 0:
                 message = f"expected {len(rows)} frames more, got none: their packets are damaged"
                 raise FormatError(message, path=self.paths[run.file], where=f"frame {min(rows)}")
             key = int(np.searchsorted(index.keys, first)) - step
@@ -415,16 +416,18 @@ class VideoFiles:
         rows: dict[int, int],
         wanted: WantedFrames,
         out: AnyArray,
+        *,
+        skip: bool = False,
     ) -> None:
         """Decode packets `first` to `end - 1` of a file; frames that come out leave `rows`."""
         height, width = self.size
         path = self.paths[file]
         with (
             closing(self._packets(file, index, first, end)) as packets,
-            _located(path, first),
+            errors_of(path, first),
             POOL.decoder(index.encoding, lambda: self._made(path)) as decoder,
         ):
-            for number, frame in decoder.frames(packets, index.palette):
+            for number, frame in decoder.frames(packets, index.palette, rows if skip else None):
                 if number not in rows and self._frames is None:
                     continue
                 if self._options["size"] is None and (frame.height, frame.width) != (height, width):
@@ -490,14 +493,3 @@ class VideoFiles:
                 for p in range(a, b):
                     start = int(offset[p]) - begin
                     yield raw[start : start + int(size[p])], int(index.rank[first + p]), first + p in keys
-
-
-@contextmanager
-def _located(path: Path, packet: int) -> Generator[None]:
-    """Turn errors of a decoder into a `FormatError` that names the file."""
-    av = require("av", EXTRA)
-    try:
-        yield
-    except av.FFmpegError as error:
-        message = f"expected packets that can be decoded, got {error}"
-        raise FormatError(message, path=path, where=f"packets from {packet} on") from error

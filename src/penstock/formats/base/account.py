@@ -27,6 +27,7 @@ Thing = Literal["file", "member", "array", "column", "topic", "episode", "rows",
 THINGS: tuple[Thing, ...] = get_args(Thing)
 DOCUMENTS = (".md", ".txt", ".rst", ".pdf", ".html", ".json", ".yaml", ".yml", ".toml", ".lock", ".log", ".py", ".sh")
 NAMED = 3  # entries that a warning names
+CAUTION = "caution"  # the reason of an entry of data that is used, and is not what one expects
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class LeftOut:
         """Return the finding that `penstock check` reports."""
         column = self.where if self.thing in ("array", "column") else None
         rows = (0,) * len(self.episodes)
-        return Finding(self.reason, self.where, f"left out: {self.message}", column, self.episodes, rows)
+        message = self.message if self.reason == CAUTION else f"left out: {self.message}"
+        return Finding(self.reason, self.where, message, column, self.episodes, rows)
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain values, for an index in the cache and for `info --json`."""
@@ -97,8 +99,8 @@ class Account:
         """Return one sentence about everything that may hold data and is not used; None if there is nothing."""
         levels = ("error",) if level == "error" else ("error", "warning")
         entries = [entry for entry in self.left_out if entry.level in levels and entry.reason not in without]
-        cautions = [f"{entry.where}: {entry.message}" for entry in entries if entry.reason == "caution"]
-        entries = [entry for entry in entries if entry.reason != "caution"]
+        cautions = [f"{entry.where}: {entry.message}" for entry in entries if entry.reason == CAUTION]
+        entries = [entry for entry in entries if entry.reason != CAUTION]
         if not entries:
             return "; ".join(cautions) or None
         counts: dict[str, int] = {}

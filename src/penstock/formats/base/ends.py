@@ -462,8 +462,8 @@ def _listed(words: Sequence[str]) -> str:
 
 # Of the groups of a column, the first of which a file has a name counts.
 COLUMN_NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "observations": (("observations", "observation", "obs"), ("states", "state")),
+    "observations": (("observations", "observation", "obs", "ob"), ("states", "state")),
     "next_observations": (("next_observations", "next_observation", "next_obs", "obs2"), ("next_states", "next_state")),
-    "actions": (("actions", "action", "acts", "act", "acs"),),
+    "actions": (("actions", "action", "acts", "act", "acs", "ac"),),
     "rewards": (("rewards", "reward", "rews", "rew"),),
 }

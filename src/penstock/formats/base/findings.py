@@ -150,7 +150,7 @@ FINDINGS: dict[str, FindingKind] = {
     ),
     "caution": FindingKind(
         "warning",
-        "The values of a column are not what its name suggests, as is known of this dataset.",
+        "The values of a column are not what its name suggests, or cells of a table are empty.",
         "Read the message; compute the values anew where you need others.",
     ),
     "unknown-layout": FindingKind(

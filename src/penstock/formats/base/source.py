@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
+from operator import index
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,8 +16,9 @@ from penstock.core.columns import Columns
 from penstock.core.episode import Episode
 from penstock.core.narrowing import is_path
 from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.recycler import Recycler
 from penstock.core.selection import Selection
-from penstock.core.spec import ALIGNS, Align, Field, Spec
+from penstock.core.spec import Align, Field, Spec
 from penstock.core.text import counted
 from penstock.errors import ExpiredRowError, PenstockError
 from penstock.files.remote import Wanted
@@ -24,6 +26,7 @@ from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.metadata import LazyMetadata, number_columns
 
 BLOCK_BYTES = 4 << 20  # short episodes are iterated in blocks of at most about this size
+_memory = Recycler(4 * BLOCK_BYTES)  # of all blocks of this process, once nothing refers to them
 ROWS = 4096  # ragged rows that are read at a time to measure them
 # What a format implements, or makes quicker, of a source: all that reads; `spec` and `offsets` are known at `open`.
 _GUARDED = {
@@ -317,16 +320,9 @@ class Source(ABC):
         Raises:
             IndexError: There is no such episode.
         """
-        offsets, spec = self.offsets, self.spec
-        n = len(offsets) - 1
-        if not -n <= e < n:
-            raise IndexError(f"expected an episode within 0:{n}, got {e}")
-        e %= n
-        start, stop = int(offsets[e]), int(offsets[e + 1])
-        rows = {"step": (start, stop), "boundary": (start + e, stop + e + 1), "episode": (e, e + 1)}
-        spans = {align: _span(*rows[align]) for align in spec.aligns}
-        columns = {path: self._whole(path, field, spans[field.align]) for path, field in spec.fields.items()}
-        return Episode.trusted(spec, columns, e, LazyMetadata(self, e))
+        offsets = self.offsets
+        e = _number(e, len(offsets) - 1)
+        return self._steps(e, int(offsets[e]), int(offsets[e + 1]))
 
     def part(self, e: int, first: int, last: int) -> Episode:
         """Read some steps of an episode as an episode. Other steps are not read.
@@ -344,46 +340,64 @@ class Source(ABC):
         start, stop = self.episode_rows("step", e) if 0 <= e < len(self) else (0, -1)
         if not 0 <= first <= last <= stop - start:
             raise IndexError(f"expected steps of an episode, got {first}:{last} of episode {e}")
-        begin, end = start + first, start + last
-        rows = {"step": (begin, end), "boundary": (begin + e, end + e + 1), "episode": (e, e + 1)}
-        spans = {align: _span(*rows[align]) for align in self.spec.aligns}
-        columns = {path: self._whole(path, field, spans[field.align]) for path, field in self.spec.fields.items()}
-        return Episode.trusted(self.spec, columns, e, LazyMetadata(self, e))
+        return self._steps(e, start + first, start + last)
 
-    def _whole(self, column: str, field: Field, span: Selection) -> Array:
+    def _steps(self, e: int, begin: int, end: int) -> Episode:
+        """Step rows of episode `e` as an episode."""
+        spec = self.spec
+        rows = {"step": (begin, end), "boundary": (begin + e, end + e + 1), "episode": (e, e + 1)}
+        spans = {align: _span(*rows[align]) for align in spec.aligns}
+        columns = {path: self._whole(path, field, spans[field.align]) for path, field in spec.fields.items()}
+        return Episode.trusted(spec, columns, e, LazyMetadata(self, e))
+
+    def _whole(self, column: str, field: Field, span: Selection, empty: Callable[..., AnyArray] = np.empty) -> Array:
         if field.ragged:
             return self.read_ragged(column, span)
-        out = np.empty((span.shape[1], *field.shape), field.dtype)
+        out = empty((span.shape[1], *field.shape), field.dtype)
         self.read_array(column, span, out)
         return out
 
     def episodes(self, order: Iterable[int] | None = None) -> Iterator[Episode]:
-        """Iterate over episodes. Consecutive numbers are read together.
+        """Iterate over episodes. Short ones are read together, in any order.
 
         Args:
-            order: Numbers of the episodes. The default is None: all.
+            order: Numbers of the episodes. Negative numbers count from the end. The default is None: all.
 
         Returns:
             An iterator. Memory: about 4 MiB, or one episode. Keeping an array may keep arrays that were read with it.
+
+        Raises:
+            IndexError: There is no such episode.
         """
         bytes_a_step = sum(field.row_bytes for field in self.spec.values())
-        budget = max(BLOCK_BYTES // max(bytes_a_step, LEAST_STEP_BYTES), 1)
-        for first, last in _runs(range(len(self)) if order is None else order, self.offsets, budget):
-            yield from [self.episode(first)] if first == last else self._block(first, last)
+        bytes_a_step = max(bytes_a_step, LEAST_STEP_BYTES)
+        limits = max(BLOCK_BYTES // bytes_a_step, 1), self._long // bytes_a_step
+        for numbers in _blocks(range(len(self)) if order is None else order, self.offsets, *limits):
+            yield from [self.episode(numbers[0])] if len(numbers) == 1 else self._block(numbers)
 
-    def _block(self, first: int, last: int) -> Iterator[Episode]:
-        """Episodes `first` to `last`, from one read of every column."""
-        ends: dict[Align, list[int]] = {}
-        spans: dict[Align, Selection] = {}
-        for align in ALIGNS:
-            begin = self.episode_rows(align, first)[0]
-            cuts = self.rows_between(align, first, last + 1) - begin
-            ends[align], spans[align] = cuts.tolist(), _span(begin, begin + int(cuts[-1]))
-        fields = self.spec.items()
-        whole = [(path, self._whole(path, f, spans[f.align]), ends[f.align]) for path, f in fields]
-        for i in range(last - first + 1):
-            columns = {path: array[cuts[i] : cuts[i + 1]] for path, array, cuts in whole}
-            yield Episode.trusted(self.spec, columns, first + i, LazyMetadata(self, first + i))
+    @property
+    def _long(self) -> int:
+        """Bytes of the longest episodes that are read with others."""
+        return BLOCK_BYTES // 16
+
+    def _block(self, numbers: list[int]) -> Iterator[Episode]:
+        """Episodes from one read of every column."""
+        spec, episodes = self.spec, np.array(numbers, np.int64)
+        steps, lengths = self.offsets[episodes], self.offsets[episodes + 1] - self.offsets[episodes]
+        rows = {
+            "step": (steps, lengths),
+            "boundary": (steps + episodes, lengths + 1),
+            "episode": (episodes, np.ones_like(lengths)),
+        }
+        begins = np.flatnonzero(np.diff(episodes, prepend=-2) != 1)  # each of a run of consecutive numbers
+        cuts = {align: offsets_of(rows[align][1]) for align in spec.aligns}
+        spans = {align: _spans(rows[align][0][begins], cuts[align], begins) for align in spec.aligns}
+        ends = {align: each.tolist() for align, each in cuts.items()}
+        fields = spec.fields.items()
+        whole = [(path, self._whole(path, f, spans[f.align], _memory.empty), ends[f.align]) for path, f in fields]
+        for i, e in enumerate(numbers):
+            columns = {path: array[places[i] : places[i + 1]] for path, array, places in whole}
+            yield Episode.trusted(spec, columns, e, LazyMetadata(self, e))
 
     def table(self) -> Columns:
         """Return ids, lengths and numeric metadata as columns with a row for each episode.
@@ -451,25 +465,39 @@ def check_values(column: str, offsets: IntArray, selection: Selection) -> None:
         raise ExpiredRowError(f"expected values of {column} within 0:{offsets[-1]}, got {lo}:{hi}")
 
 
-def _runs(order: Iterable[int], offsets: IntArray, budget: int) -> Iterator[tuple[int, int]]:
-    """First and last number of each run of consecutive episodes with at most `budget` steps."""
-    first = last = end = -1  # `end` is the last step row that the run may reach
-    for e in order:
-        stop = int(offsets[e + 1])
-        if first >= 0 and e == last + 1 and stop <= end:
-            last = e
-            continue
-        if first >= 0:
-            yield first, last
-        first = last = e
-        start = int(offsets[e])
-        # A long episode stands alone: nothing is gained by reading it with others.
-        end = start + budget if (stop - start) * 16 <= budget else start
-    if first >= 0:
-        yield first, last
+def _number(e: int, n: int) -> int:
+    """The number of one of `n` episodes, which may count from the end."""
+    if not -n <= e < n:
+        raise IndexError(f"expected an episode within 0:{n}, got {e}")
+    return index(e) % n
+
+
+def _blocks(order: Iterable[int], offsets: IntArray, budget: int, longest: int) -> Iterator[list[int]]:
+    """Numbers of episodes that are read together: at most `budget` steps, or one episode above `longest`."""
+    block: list[int] = []
+    n, left = len(offsets) - 1, 0  # steps that the block still has room for
+    for number in order:
+        e = _number(number, n)
+        steps = int(offsets[e + 1] - offsets[e])
+        if block and (steps > left or steps > longest):
+            yield block
+            block = []
+        if not block:
+            left = budget if steps <= longest else 0  # nothing is gained by reading a long one with others
+        block.append(e)
+        left -= steps
+    if block:
+        yield block
 
 
 def _span(start: int, stop: int) -> Selection:
     """Rows `start:stop` as a grid of one sample."""
     zero = np.zeros(1, np.int64)
     return Selection(zero, np.array([start]), np.array([stop - start]), zero, (1, stop - start))
+
+
+def _spans(start: IntArray, cuts: IntArray, begins: IntArray) -> Selection:
+    """Rows of episodes, which end at `cuts`, as a grid of one sample. Episodes that begin a span begin elsewhere."""
+    destination = cuts[begins]
+    length = np.diff(destination, append=cuts[-1])
+    return Selection(destination * 0, start, length, destination, (1, int(cuts[-1])))

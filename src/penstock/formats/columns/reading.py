@@ -23,7 +23,7 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, SpecError
-from penstock.files.mapping import read_mapped
+from penstock.files.mapping import MappedFile, mapping_of, read_mapped
 from penstock.files.remote import Wanted
 from penstock.formats.base.pieces import cut, expand, spread
 from penstock.formats.columns.layout import Packing, StoreLayout
@@ -105,11 +105,16 @@ class FixedColumnReader(SegmentedColumn):
 
     def part(self, e: int, segment: int, first: int, rows: int) -> Array:
         """Rows of one segment, a read-only view."""
-        return read_mapped(self._views[segment][first : first + rows])
+        view, file = self._views[segment]
+        part = view[first : first + rows]
+        if file is None or file.remote is not None:
+            return read_mapped(part)
+        file.check((first + rows) * self._row_bytes)
+        return part
 
     def payload(self, e: int, segment: int, first: int, rows: int) -> Iterator[ByteArray]:
         """The bytes of the rows, as their checksum takes them."""
-        yield as_bytes(read_mapped(self._views[segment][first : first + rows]))
+        yield as_bytes(np.asarray(self.part(e, segment, first, rows)))
 
     @cached_property
     def _rows(self) -> RowMap:
@@ -119,13 +124,18 @@ class FixedColumnReader(SegmentedColumn):
         return RowMap.build(buffers, rows, self._runs.which, first * width, width)
 
     @cached_property
-    def _views(self) -> dict[int, AnyArray]:
+    def _row_bytes(self) -> int:
+        return self.field.row_bytes
+
+    @cached_property
+    def _views(self) -> dict[int, tuple[AnyArray, MappedFile | None]]:
+        """The rows of each segment, and the file that has them from its first byte on."""
         field = self.field
-        views: dict[int, AnyArray] = {}
+        views: dict[int, tuple[AnyArray, MappedFile | None]] = {}
         sizes = zip(self._runs.segments, self.files(), self._runs.sizes(field.align), strict=True)
         for segment, (file, size), rows in sizes:
             flat = self._map(file, size).view(field.dtype) if field.row_bytes else np.zeros(0, field.dtype)
-            views[segment] = flat.reshape(rows, *field.shape)
+            views[segment] = flat.reshape(rows, *field.shape), mapping_of(flat)
         return views
 
 

@@ -199,7 +199,7 @@ class Snapshot(SourceState):
         parsed: list[Any] = []  # stays so where one of them is damaged; which one is found out below
         with suppress(ValueError, RecursionError):
             parsed = json.loads(f"[{','.join(map(_list_items, self._metadata_runs(numbers)))}]")
-        if len(parsed) == len(numbers) and all(is_dict(entry) for entry in parsed):
+        if len(parsed) == len(numbers) and set(map(type, parsed)) <= {dict}:
             return parsed
         return [self._parsed(self.metadata_bytes(e), e) for e in numbers.tolist()]
 
@@ -268,14 +268,16 @@ class Snapshot(SourceState):
         return table.unpack(self._packed, e)  # a structured NumPy scalar takes ten times as long
 
     def _parsed(self, text: memoryview, e: int) -> dict[str, Any]:
-        path = self.layout.metadata(int(self.entries[e]["segment"]))
         try:
-            value = json.loads(text.tobytes())
+            value = json.loads(str(text, "utf-8", "surrogatepass"))
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"expected a line of JSON, got {error}", path=path, where=f"episode {e}") from error
+            raise self._damaged(e, f"expected a line of JSON, got {error}") from error
         if not is_dict(value):
-            raise FormatError(f"expected an object, got {type(value).__name__}", path=path, where=f"episode {e}")
+            raise self._damaged(e, f"expected an object, got {type(value).__name__}")
         return value
+
+    def _damaged(self, e: int, problem: str) -> FormatError:
+        return FormatError(problem, path=self.layout.metadata(self._entry(e)[0]), where=f"episode {e}")
 
 
 def _digest(layout: StoreLayout, entries: StructArray) -> str:

@@ -14,7 +14,7 @@ from penstock.core.arrays import IntArray, StructArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Align, Spec
 from penstock.errors import ExpiredRowError, FormatError
-from penstock.files.remote import file_state
+from penstock.files.remote import file_state, remote_file
 from penstock.formats.base.account import CONVERSION, MARK, Account, LeftOut, unused_files
 from penstock.formats.base.state import StateSource
 from penstock.formats.columns import table
@@ -22,6 +22,7 @@ from penstock.formats.columns.layout import METADATA, SEGMENTS, SPEC, TABLE, Sto
 from penstock.formats.columns.retention import RETENTION, first_kept
 from penstock.formats.columns.snapshot import Maps, Snapshot
 
+VIEWED_BYTES = 1 << 14  # larger episodes are views sooner than a copy among others
 OURS = frozenset((SPEC, METADATA, SEGMENTS, TABLE, RETENTION, MARK))
 
 
@@ -80,6 +81,10 @@ class ColumnsSource(StateSource[Snapshot]):
         if not -n <= e < n:
             raise IndexError(f"expected an episode within 0:{n}, got {e}")
         return snapshot.episode(e % n)
+
+    @property
+    def _long(self) -> int:
+        return super()._long if remote_file(self._path) else VIEWED_BYTES
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Metadata of each of the given episodes. Cost: 2 µs an episode."""

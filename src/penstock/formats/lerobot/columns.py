@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from typing_extensions import override
 
 from penstock.containers.arrow import ParquetFile, array_of, arrow, values_of
 from penstock.containers.arrow.values import TableColumn
-from penstock.containers.images import decode_into
+from penstock.containers.images import decode_each, decode_into
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.boundary import parsing
 from penstock.core.cache import Cache
@@ -210,17 +211,27 @@ class ImageColumn(BlockColumn):
 
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Decode each wanted image once, and copy it to its other places."""
+        wanted: list[tuple[bytes, int, Path, int]] = []  # an image, its first place, and where it is stored
+        copies: list[tuple[IntArray, IntArray]] = []
         for block, pieces in self.data.rows.pieces(selection):
-            images = self.load(block)
+            images, path = self.load(block), self.data.file_of(block).path
             rows = expand(pieces.start, pieces.length)
             places = expand(pieces.destination, pieces.length)
-            wanted, first, number = np.unique(rows, return_index=True, return_inverse=True)
-            for row, place in zip(wanted.tolist(), places[first].tolist(), strict=True):
-                with parsing(self.data.file_of(block).path, f"{self.name}, image {row} of its row group"):
-                    decode_into(images[row].tobytes(), out[place], convert=True)
-            copies = np.ones(len(rows), bool)
-            copies[first] = False
-            out[places[copies]] = out[places[first][number[copies]]]
+            different, first, number = np.unique(rows, return_index=True, return_inverse=True)
+            for row, place in zip(different.tolist(), places[first].tolist(), strict=True):
+                wanted.append((images[row].tobytes(), place, path, row))
+            again = np.ones(len(rows), bool)
+            again[first] = False
+            copies.append((places[again], places[first][number[again]]))
+
+        def decode_one(i: int) -> None:
+            blob, place, path, row = wanted[i]
+            with parsing(path, f"{self.name}, image {row} of its row group"):
+                decode_into(blob, out[place], convert=True)
+
+        decode_each(decode_one, len(wanted), len(wanted) * out[:1].nbytes)
+        for places, sources in copies:
+            out[places] = out[sources]
 
 
 @dataclass(frozen=True, eq=False)

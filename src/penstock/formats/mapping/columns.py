@@ -14,6 +14,7 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, suggestion
 from penstock.formats.base.ends import COLUMN_NAMES
+from penstock.formats.base.infos import plain
 from penstock.formats.base.pieces import BlockRows
 from penstock.formats.mapping.clocks import RowsOfSteps, TimesRule
 from penstock.formats.mapping.rules import ColumnRule, Pattern
@@ -144,6 +145,38 @@ class UnitLeaves:
         leaves = self._leaves_in(rule.files)
         return not leaves or (rule.otherwise not in leaves and not set(rule.arrays) <= leaves.keys())
 
+    def metadata_of(self, name: str, rule: ColumnRule) -> dict[str, Any]:
+        """Return a single value or an array as metadata; with a pattern in `from`, each that it matches."""
+        single = self._values_in(rule.files)
+        there = [*single, *(each for each, leaf in self._leaves_in(rule.files).items() if not leaf.is_time)]
+        if not rule.arrays and len(there) > 1:
+            message = f"expected one value for the metadata {name!r}, got {_listed(dict.fromkeys(there))}; say which"
+            example = f'with from; all are "{{key}}" = {{files = "{rule.files}", from = "{{key}}"}}'
+            raise FormatError(f"{message} {example}", path=str(self.unit))
+        names: dict[str, Mapping[str, str]] = {each: {} for each in there}
+        if rule.arrays:
+            pattern = Pattern(rule.arrays[0])
+            names = {each: texts for each in there if (texts := pattern.match(each)) is not None}
+        if not names and rule.otherwise in there:
+            names = {rule.otherwise: {}}
+        return {
+            Pattern(name).filled(texts).text: _wanted(
+                rule, [single[each]] if each in single else self._listed_rows(name, rule, each)
+            )
+            for each, texts in names.items()
+        }
+
+    def _values_in(self, files: str | None) -> Mapping[str, Any]:
+        """The single values of the files of a pattern; none where the file is not there."""
+        tree = self.trees.get(files or "")
+        return {} if tree is None else tree.values_of(self.unit.group if files is None else "")
+
+    def _listed_rows(self, name: str, rule: ColumnRule, array: str) -> list[Any]:
+        """The rows of an array as plain values."""
+        rows = self.rows_of(name, replace(rule, arrays=(array,)))
+        read: Any = self.read(rule.files, array)
+        return read.strings() if rows.leaf.field.kind == "text" else plain(np.asarray(read))
+
     def _only(self, column: str, leaves: Mapping[str, TreeLeaf]) -> tuple[str, ...]:
         leaves = {name: leaf for name, leaf in leaves.items() if not leaf.is_time}
         if len(leaves) != 1:
@@ -162,6 +195,13 @@ class UnitLeaves:
         dtype = np.result_type(*(leaf.field.dtype for leaf in leaves))
         guessed = any(leaf.guessed for leaf in leaves)
         return TreeLeaf(first.rows, Field(dtype, (len(leaves),)), min(leaf.block for leaf in leaves), guessed)
+
+
+def _wanted(rule: ColumnRule, values: list[Any]) -> Any:
+    """The values that `without` does not match; of one value itself."""
+    unwanted = None if rule.without is None else Pattern(rule.without)
+    kept = [value for value in values if unwanted is None or unwanted.match(str(value)) is None]
+    return kept[0] if len(kept) == 1 else kept
 
 
 class UnitRows(NamedTuple):

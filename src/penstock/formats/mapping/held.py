@@ -70,7 +70,7 @@ class CsvTree(HeldTree):
             missing = table.column(name).null_count
             if missing and buffer.field.kind == "array":
                 message = f"{counted(missing, 'empty cell')} among numbers, read as NaN"
-                left_out.append(LeftOut("rows", name, "nan", message, missing))
+                left_out.append(LeftOut("column", name, "caution", message))
         return FileContent(arrays, {}, left_out)
 
 

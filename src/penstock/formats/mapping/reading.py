@@ -25,7 +25,6 @@ from penstock.errors import FormatError
 from penstock.files.listing import digest_of_files
 from penstock.formats.base.account import Account, LeftOut
 from penstock.formats.base.ends import EpisodeEnds, MarkArray, Meaning, check_meanings, find_ends, meaning_of
-from penstock.formats.base.infos import plain
 from penstock.formats.base.state import GatheredColumn, SourceState
 from penstock.formats.mapping.clocks import SECOND
 from penstock.formats.mapping.columns import (
@@ -52,6 +51,7 @@ from penstock.formats.mapping.tree import NUMBERS, FileTree
 from penstock.formats.mapping.units import Unit, found_files, grouped, names_below, row_number
 from penstock.kernels.rows import RowMap
 
+SHOWN = 4  # damaged files that a message describes
 TELLING: tuple[Meaning, ...] = ("termination", "truncation", "done", "not done", "mask")  # how an episode ended
 
 
@@ -108,9 +108,35 @@ class MappingReading:
             message = f"expected lengths for one file, got {got}; say what marks the ends of episodes"
             raise FormatError(message, path=path)
         self._facts: list[_UnitFacts] = []
+        self._found_metadata: set[str] = set()  # entries that some file has
         seen: set[Path] = set()
+        errors: list[tuple[Unit, FormatError]] = []
         for unit in self._found.units:
-            self._facts += self._read(unit, seen)
+            try:
+                self._facts += self._read(unit, seen)
+            except FormatError as error:
+                errors.append((unit, error))
+                if not self._facts and len(errors) == min(SHOWN, len(self._found.units)):
+                    raise errors[0][1] from None  # of the mapping, rather than of some files
+        if errors:
+            raise self._of_some(errors)
+        self._check_metadata()
+
+    def _of_some(self, errors: Sequence[tuple[Unit, FormatError]]) -> FormatError:
+        """The error of some of many files: what each has, and the entry of the mapping that leaves them out."""
+        if len(self._found.units) == 1:
+            return errors[0][1]
+        parents = Counter(unit.files[""][0].parent for unit in self._found.units)
+        paths = dict.fromkeys(unit.files[""][0] for unit, _ in errors)
+        places = [
+            path.parent / "*" if parents[path.parent] == 1 and path.parent != self._path else path for path in paths
+        ]
+        listed = [place.relative_to(self._path).as_posix() for place in places]
+        said = "; ".join(str(error).replace(f"{self._path}/", "") for _, error in errors[:SHOWN])
+        more = f"; and {len(errors) - SHOWN:,} more" if len(errors) > SHOWN else ""
+        message = f"expected {len(self._found.units):,} files as the mapping says, got {len(errors):,} that are not"
+        entry = f"leave_out = {json.dumps(listed, ensure_ascii=False)}"
+        return FormatError(f"{message}: {said}{more}. Mend them, or leave them out: {entry}", path=self._path)
 
     def _read(self, unit: Unit, seen: set[Path]) -> list[_UnitFacts]:
         """Look at a file, and at the files of other columns next to it."""
@@ -122,7 +148,8 @@ class MappingReading:
             if files[0] not in seen:  # a file may serve several units
                 seen.add(files[0])
                 entries = [entry for entry in trees[other].left_out if not self._mapping.leaves_out(entry.where)]
-                self._inside += [replace(entry, where=f"{files[0].name}: {entry.where}") for entry in entries]
+                name = files[0].name if files[0] == self._path else files[0].relative_to(self._path).as_posix()
+                self._inside += [replace(entry, where=f"{name}: {entry.where}") for entry in entries]
         return facts
 
     def _facts_of(self, leaves: UnitLeaves) -> _UnitFacts:
@@ -139,6 +166,19 @@ class MappingReading:
         ends = self._ends_of(leaves, total, chosen)
         facts = _UnitFacts(leaves.unit, rows, total, ends, metadata, names)
         return self._without_dropped(facts, total, chosen.order)
+
+    def _check_metadata(self) -> None:
+        """Refuse entries of the metadata that no file has. Files may lack them one by one."""
+        for name in self._mapping.metadata.keys() - self._found_metadata:
+            rule = self._mapping.metadata[name]
+            unit = self._found.units[0]
+            there: list[str] = []
+            if (files := unit.files.get(rule.files or "")) is not None:
+                tree = self._tree(rule.files or "", files)
+                there = [*tree.values, *tree.leaves]
+            wanted = " and ".join(map(repr, rule.arrays)) or "a value"
+            message = f"expected {wanted} for the metadata {name!r}, got {there or 'no such files'}"
+            raise FormatError(message, path=str(unit))
 
     def _named_rules(self, first: UnitLeaves) -> dict[str, ColumnRule]:
         """The rule of each column; without any, each array of the first unit is one."""
@@ -254,9 +294,9 @@ class MappingReading:
         if len(self._found.units) > 1 and self._mapping.rows is None:
             metadata = {"file": unit.files[""][0].relative_to(self._path).as_posix(), **metadata}
         for name, rule in self._mapping.metadata.items():
-            if not leaves.lacks(rule):
-                listed = _listed_values(name, rule, leaves)
-                metadata[name] = listed[0] if len(listed) == 1 else listed
+            entries = leaves.metadata_of(name, rule)
+            self._found_metadata.update([name] if entries else [])
+            metadata |= entries
         return {**metadata, **{name: text for name, text in unit.texts.items() if text}}
 
     def state(self) -> MappingState:
@@ -322,6 +362,7 @@ class MappingReading:
         """The alignment of a column. A column that was asked for must have one; others are left out."""
         rule = self._rules[name]
         possible: Sequence[Align] = ALIGNS if rule.align is None else (rule.align,)
+        errors: list[tuple[Unit, FormatError]] = []
         for each in self._facts:
             rows, episodes = each.rows[name], len(each.lengths)
             fitting = list(alignments(rows.rows, each.steps, episodes))
@@ -338,7 +379,10 @@ class MappingReading:
                 self._left_out.append(LeftOut("array", where, "other-length", message))
                 return None
             where = ", ".join(rows.names)
-            raise FormatError(f"{message} in the column {name!r}", path=str(each.unit), where=where)
+            error = FormatError(f"{message} in the column {name!r}", path=str(each.unit), where=where)
+            errors.append((each.unit, error))
+        if errors:
+            raise errors[0][1] if len(errors) == len(self._facts) else self._of_some(errors)
         return possible[0]
 
     def _flags(self) -> dict[str, BoolArray]:
@@ -410,15 +454,6 @@ def _rows_in_memory(name: str, rule: ColumnRule, leaves: UnitLeaves) -> AnyArray
     if others or rows.leaf.field.kind != "array":
         raise FormatError(f"expected one array of numbers for {name!r}, got {rows.leaf}", path=str(leaves.unit))
     return np.asarray(leaves.read(rule.files, array))
-
-
-def _listed_values(name: str, rule: ColumnRule, leaves: UnitLeaves) -> list[Any]:
-    """The rows of an array as plain values, without the unwanted ones."""
-    rows = leaves.rows_of(name, rule)
-    read: Any = leaves.read(rule.files, rows.names[0])
-    listed: list[Any] = read.strings() if rows.leaf.field.kind == "text" else plain(np.asarray(read))
-    unwanted = None if rule.without is None else Pattern(rule.without)
-    return [value for value in listed if unwanted is None or unwanted.match(str(value)) is None]
 
 
 def _rows_of_column(

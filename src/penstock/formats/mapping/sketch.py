@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -14,16 +14,17 @@ from penstock.core.text import counted
 from penstock.errors import PenstockError
 from penstock.files import write_atomic
 from penstock.formats.mapping.columns import NAMES, known_name
-from penstock.formats.mapping.kinds import IMAGES, is_of_package, refusal, suffix_of, tree_of
+from penstock.formats.mapping.kinds import IMAGES, VIDEOS, is_of_package, refusal, suffix_of, tree_of
 from penstock.formats.mapping.rules import NAME, ColumnRule, EpisodeMapping, Pattern, toml_of
 from penstock.formats.mapping.tree import TreeGuess, TreeLeaf
 from penstock.formats.mapping.units import names_below
 
-LOOKS = 3  # files whose content is looked at
+LOOKS = 5  # files whose content is looked at
 MOST_FILES = 20_000  # names of a folder that a look takes in
 SHOWN = 12  # arrays of a file that a sentence names
 MOST = 64 << 20  # bytes of a file that a look decodes whole
 STORED = (".npy", ".npz", ".h5", ".hdf5", ".hdf", ".he5", ".zarr", ".zarr.zip", ".safetensors", *IMAGES)
+DOCUMENTS = (".json", ".yaml", ".yml")  # whose single values say what an episode is
 _NUMBER = re.compile(r"\d+")
 _LETTERS = "nmkabcdefgh"
 
@@ -36,6 +37,17 @@ class Look:
     leaves: Mapping[str, TreeLeaf]
     error: str | None = None
     guess: TreeGuess | None = None
+    values: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """How likely it has the steps of an episode: arrays rather than media, and many of them."""
+        return suffix_of(self.name) not in (*IMAGES, *VIDEOS), len(self.leaves)
+
+    @property
+    def steps(self) -> int:
+        """Rows that most of its arrays have."""
+        return Counter(leaf.rows for leaf in self.leaves.values()).most_common(1)[0][0] if self.leaves else 0
 
     def __str__(self) -> str:
         if self.error is not None:
@@ -43,11 +55,13 @@ class Look:
         rows = self.rows()
         listed = ", ".join(f"{name}: {shown}" for name, shown in rows[:SHOWN])
         more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-        return f"{self.name} has {listed or 'no arrays'}{more}"
+        single = f"the values {', '.join(self.values)}" if self.values else ""
+        return f"{self.name} has {' and '.join(filter(None, (listed + more, single))) or 'no arrays'}"
 
     def rows(self) -> list[tuple[str, str]]:
         """Return names and types of the arrays; groups that are alike are shown once."""
         listed = [(name, str(leaf)) for name, leaf in self.leaves.items()]
+        listed += [(name, f"one value, {value!r}"[:60]) for name, value in self.values.items()]
         if (group := _group_in(self.leaves)) is None:
             return listed
         template, first, number = group
@@ -73,7 +87,8 @@ class Sketch:
         firsts: list[str] = []
         seen: Counter[str | None] = Counter()
         for name in names:
-            key = f"{suffix_of(name)} {_template(name)[0]}"
+            folder, _, last = name.rpartition("/")
+            key = f"{folder.count('/')} {_template(last)[0]}"  # folders of one depth hold the same
             if suffix_of(name) is not None and not seen[key] and len(firsts) < LOOKS:
                 firsts.append(name)
             seen[key] += 1
@@ -136,7 +151,37 @@ class Sketch:
         per_column = {template: names for template, names in templates.items() if len({*names} & {*single}) == 1}
         if len(per_column) > 1 and len({_template(names[0])[1] for names in per_column.values()}) == 1:
             return _guess_of_pairs(per_column)
-        return _guess_in_file(readable[0], _pattern(templates))
+        main = max(readable, key=lambda look: look.rank)  # the first of those of the highest rank
+        if main.guess is not None:
+            return _guess_in_file(main, _pattern(templates))
+        template = next(template for template, names in templates.items() if main.name in names)
+        alike = {each: names for each, names in templates.items() if suffix_of(names[0]) == suffix_of(main.name)}
+        files = template if len(templates[template]) > 1 else _pattern(alike)
+        guess = _guess_in_file(main, files)
+        return self._with_neighbours(guess, main, files) if files == template else guess
+
+    def _with_neighbours(self, guess: EpisodeMapping, main: Look, files: str) -> EpisodeMapping:
+        """Add what the files have that belong to the same episodes: pictures, video, and values of documents."""
+        columns, metadata = dict(guess.columns or {}), dict(guess.metadata)
+        for look in self.looks:
+            neighbour = _template(look.name)[0]
+            folder, slash, last = neighbour.rpartition("/")
+            if look is main or folder != files.rpartition("/")[0]:
+                continue
+            stem = "_".join(re.findall(r"[A-Za-z]+", re.sub(r"\{\w\}", "", last.partition(".")[0]))) or "pictures"
+            names = (known_name(stem), stem, f"{stem}_files", look.name)
+            column = next(each for each in names if each not in columns)
+            if suffix_of(look.name) in IMAGES:
+                row = ColumnRule(files=f"{folder}{slash}" + re.sub(r"\{\w\}", "*", last))
+                beside = Pattern(f"{look.name.rpartition('/')[0]}{slash}" + re.sub(r"\{\w\}", "*", last))
+                if sum(beside.match(name) is not None for name in self.names) in (main.steps, main.steps + 1):
+                    columns[column] = row
+            elif set(Pattern(neighbour).names) <= set(Pattern(files).names):
+                if suffix_of(look.name) in VIDEOS and look.steps in (main.steps, main.steps + 1):
+                    columns[column] = ColumnRule(files=neighbour)
+                elif look.values:
+                    metadata["{key}"] = ColumnRule(("{key}",), files=neighbour)
+        return replace(guess, columns=columns, metadata=metadata)
 
     def write(self, target: Path) -> None:
         """Write the guess to a file. Raises `FileExistsError` if there is one."""
@@ -157,7 +202,7 @@ def _look(path: Path, name: str) -> Look:
         if suffix not in STORED and not is_of_package(suffix) and path.is_file() and path.stat().st_size > MOST:
             return Look(name, {}, f"it is larger than {MOST >> 20} MB, and is not decoded for a look")
         tree = tree_of([path])
-        return Look(name, tree.leaves, guess=tree.guess)
+        return Look(name, tree.leaves, guess=tree.guess, values=tree.values if suffix in DOCUMENTS else {})
     except (PenstockError, OSError) as error:
         return Look(name, {}, str(error).partition(" - at ")[0][:200])
 
@@ -232,16 +277,21 @@ def _guess_columns(leaves: Mapping[str, TreeLeaf]) -> dict[str, ColumnRule]:
     columns: dict[str, ColumnRule] = {}
     families: dict[str, list[str]] = {}
     for name, leaf in leaves.items():
-        numbered = re.fullmatch(r"(.*?[^\d])[._\[ -]?(\d+)\]?", name)
+        numbered = re.fullmatch(r"(.*?[^\d])[._\[ -]?(\d+)\]?", _without_unit(name))
         if numbered is not None and leaf.field.kind == "array" and leaf.field.shape == ():
             families.setdefault(numbered[1].rstrip("._[ -"), []).append(name)
     together = {name for family in families.values() if len(family) > 1 for name in family}
     for name in leaves:
         if name not in together:
-            column = known_name(name)
+            column = name if (known := known_name(_without_unit(name))) not in NAMES.values() else known
             columns[name if column in columns else column] = ColumnRule((name,))
     for stem, family in families.items():
         if len(family) > 1:
             column = known_name(stem)
             columns[stem if column in columns else column] = ColumnRule(tuple(family))
     return columns
+
+
+def _without_unit(name: str) -> str:
+    """`time [s]` and `J1 (rad)` without what stands in brackets at the end."""
+    return re.sub(r"\s+(\[[^\]]*\]|\([^)]*\))$", "", name)

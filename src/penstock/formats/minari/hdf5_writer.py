@@ -9,7 +9,10 @@ makes some groups visible together, so a second call after a kill goes on behind
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ from penstock.formats.minari import ids, metadata, writing
 from penstock.formats.minari.columns import stored_path
 from penstock.formats.minari.hdf5_index import EPISODE, MAIN
 from penstock.formats.minari.hdf5_source import STATISTICS, Hdf5Source, Layout, attributes_of, read_attributes
-from penstock.formats.minari.metadata import changed, flattened
+from penstock.formats.minari.metadata import TotalsFile, changed, flattened
 
 _COMMIT_BYTES = 256 << 20  # of values between two commits, when parts are joined
 Value = AnyArray | Sequence[str] | VlenBytes | None
@@ -60,6 +63,30 @@ def create(
     return Hdf5Writer(path / "data", plan, layout, sync=sync, checksums=checksums)
 
 
+@dataclass(slots=True)
+class _Session:
+    """The open file and its totals, for as long as no other writer changes it."""
+
+    file: Appender
+    number: int = -1  # of the next episode
+    steps: int = 0
+    totals: TotalsFile | None = None
+
+    def close_totals(self) -> None:
+        if self.totals is not None:
+            self.totals.close()
+            self.totals = None
+
+    def close(self) -> None:
+        self.close_totals()
+        self.file.close(commit=False)
+
+
+def _close_all(sessions: list[_Session]) -> None:
+    while sessions:
+        sessions.pop().close()
+
+
 class Hdf5Writer(writing.DatasetWriter):
     """Appends episodes to `folder/main_data.hdf5`. The file is locked only while an episode is being saved."""
 
@@ -77,26 +104,69 @@ class Hdf5Writer(writing.DatasetWriter):
         self._storage = Storage(checksum=checksums)
         self._path, self._layout = folder / main, layout
         self._stored = {path: stored_path(path, plan.spec) for path in plan.spec}
+        self._idle: list[_Session] = []  # one at most; a thread that writes takes it
+        weakref.finalize(self, _close_all, self._idle)
 
     def _commit(self, episodes: Sequence[Episode]) -> list[int]:
         self._check(episodes)
         groups = [self._group(episode) for episode in episodes]
-        with Appender.open(self._path, fsync=self._each) as file:
-            entries = self._entries()
-            first, steps = self._totals(file, entries)
+        with self._session() as session:
+            file, first = session.file, max(session.number, self._begin)
+            entries = self._changed_entries(session)
             for number, (episode, datasets) in enumerate(zip(episodes, groups, strict=True), first):
                 attrs, beside = self._attributes(episode, number)
                 name = f"episode_{number}"
                 if name in file:
                     file.free_if_empty(name)  # leftovers of a killed writer
                 file.add_group(name, datasets, attrs, beside, storage=self._storage)
-            totals = {"total_episodes": first + len(groups), "total_steps": steps + sum(map(len, episodes))}
+            session.number, session.steps = first + len(groups), session.steps + sum(map(len, episodes))
             if self._layout == "0.4":
+                totals = {"total_episodes": session.number, "total_steps": session.steps}
                 file.set_attrs("", attributes_of(totals))
             file.commit()
             if self._layout == "0.5":
-                self._write_entries({**entries, **totals})
-        return list(range(first, first + len(groups)))
+                self._write_totals(session, entries)
+        return list(range(first, session.number))
+
+    @contextmanager
+    def _session(self) -> Generator[_Session]:
+        """The file, locked for the block, which commits: still open if no other writer came since the last block."""
+        session: _Session | None = None
+        with suppress(IndexError):
+            session = self._idle.pop()
+        try:
+            if session is not None and not session.file.resume():
+                session.close()
+                session = None
+            if session is None:
+                session = _Session(Appender.open(self._path, fsync=self._each))
+            if session.number < 0:
+                session.number, session.steps = self._totals(session.file, self._entries())
+            yield session
+            session.file.commit()
+            session.file.pause()
+        except BaseException:
+            if session is not None:
+                session.close()
+            raise
+        if self._idle:  # another thread was quicker
+            session.close()
+        else:
+            self._idle.append(session)
+
+    def _changed_entries(self, session: _Session) -> dict[str, Any]:
+        """The dataset's entries; empty where only the totals change, in the open file."""
+        if self._layout == "0.4" or (session.totals is not None and session.totals.holds()):
+            return {}
+        session.close_totals()
+        return self._entries()
+
+    def _write_totals(self, session: _Session, entries: Mapping[str, Any]) -> None:
+        totals = session.number, session.steps
+        if session.totals is None:
+            session.totals = TotalsFile.write(self._path, entries, *totals, durable=self._each)
+        else:
+            session.totals.update(*totals, session.file.nbytes)
 
     def _entries(self) -> dict[str, Any]:
         """The dataset's entries as they are now; called while the file is locked."""
@@ -146,19 +216,23 @@ class Hdf5Writer(writing.DatasetWriter):
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         self._check()
-        with Appender.open(self._path, fsync=self._each) as file:
+        with self._session() as session:
             entries = changed(self._entries(), metadata)
             if self._layout == "0.4":
-                file.set_attrs("", attributes_of({key: entries[key] for key in metadata}))
+                session.file.set_attrs("", attributes_of({key: entries[key] for key in metadata}))
             else:
                 self._write_entries(entries)
 
     def update_episodes(self, entries: Mapping[int, Mapping[str, Any]]) -> None:
         """Add or replace metadata of episodes by number, all with one commit; `id` and `total_steps` stay."""
         self._check()
-        with Appender.open(self._path, fsync=self._each) as file:
+        with self._session() as session:
             for number, update in entries.items():
-                file.set_attrs(f"episode_{number}", attributes(writing.merged({}, update)))
+                session.file.set_attrs(f"episode_{number}", attributes(writing.merged({}, update)))
+
+    def close(self) -> None:
+        _close_all(self._idle)
+        super().close()
 
     def _unflushed(self) -> Iterable[Path]:
         """The file, its metadata where that is a separate file, and the names of both."""

@@ -12,11 +12,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from penstock.containers.hdf5.encode import write_all
 from penstock.core.boundary import json_object
 from penstock.core.narrowing import is_array, is_dict, is_integer, is_list, is_mapping, is_path, is_scalar
 from penstock.core.spaces import Space
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import write_atomic
+from penstock.files.descriptors import open_regular
 from penstock.files.remote import open_file
 from penstock.formats.base.account import LeftOut
 
@@ -25,6 +27,7 @@ LIMIT = 64 << 20  # bytes; bounds of a (480, 640, 3) image take 9 MB
 VERSION = "0.5.4"  # the standard that is written
 LEGACY_VERSION = "~=0.4"
 _STANDARD = frozenset(("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Text", "Tuple", "Dict"))
+_TOTALS = ("total_episodes", "total_steps", "dataset_size")
 FIXED = frozenset(
     ("dataset_id", "observation_space", "action_space", "env_spec", "data_format", "jpeg_encoding", "minari_version")
 )
@@ -56,6 +59,59 @@ def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> 
     """Replace a file by the JSON of `data`, atomically: a reader or a crash sees the old one or the new one."""
     raw = strict_dumps(data).encode()
     write_atomic(path, raw, durable="folder" if durable else "none")
+
+
+class TotalsFile:
+    """An open `metadata.json` whose totals stand padded at its start, where they are changed in place.
+
+    A replacement for every episode costs more than the episode where a file system makes it last at once. The last
+    eight digits of a number are an aligned word, so that a reader sees them before or after a change.
+    """
+
+    def __init__(self, path: Path, head: bytes, others: int, *, durable: bool) -> None:
+        self._path, self._durable = os.fspath(path), durable
+        self._head = head
+        self._others = others  # bytes of all files but the one with the episodes
+        self._fd = open_regular(path, os.O_RDWR)
+        status = os.fstat(self._fd)
+        self._identity = status.st_dev, status.st_ino
+
+    @classmethod
+    def write(cls, main: Path, entries: Mapping[str, Any], episodes: int, steps: int, *, durable: bool) -> TotalsFile:
+        """Replace the file next to `main` by one with these entries and totals."""
+        nbytes = os.path.getsize(main)
+        others = bytes_of(main.parent) - nbytes
+        head = _totals(episodes, steps, others + nbytes)
+        rest = strict_dumps({key: value for key, value in entries.items() if key not in _TOTALS})
+        path = main.with_name(FILE)
+        raw = head + (b", " if len(rest) > 2 else b"") + rest[1:].encode()
+        write_atomic(path, raw, durable="folder" if durable else "none")
+        return cls(path, head, others, durable=durable)
+
+    def holds(self) -> bool:
+        """Whether it still is the file at its path, with the totals that were written last."""
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        same = (there.st_dev, there.st_ino) == self._identity
+        return same and os.pread(self._fd, len(self._head), 0) == self._head
+
+    def update(self, episodes: int, steps: int, nbytes: int) -> None:
+        """Change the totals, for episodes in `nbytes`."""
+        self._head = _totals(episodes, steps, self._others + nbytes)
+        write_all(self._fd, self._head, 0)
+        if self._durable:
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _totals(episodes: int, steps: int, nbytes: int) -> bytes:
+    """The start of the file, with numbers that end at bytes 32, 64 and 96."""
+    size = megabytes(nbytes)
+    return f'{{"total_episodes":{episodes:>14}, "total_steps":{steps:>16}, "dataset_size":{size:>15}'.encode()
 
 
 def dumps(data: Any) -> str:
@@ -206,6 +262,9 @@ def statistics(rewards: Any) -> dict[str, float]:
         "rewards_max": high,
         "rewards_min": low,
     }
+
+
+STATISTICS = frozenset(statistics([0.0]))
 
 
 def size_of(data: Path) -> float:

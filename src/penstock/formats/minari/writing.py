@@ -126,7 +126,8 @@ class WritePlan:
         """The metadata of an episode as it is stored: `id`, `total_steps`, statistics, and what came with it."""
         steps = len(episode)
         given = {k: v for k, v in episode.metadata.items() if v is not None and k not in ("id", "total_steps")}
-        entries = metadata.statistics(episode.rewards) if self.statistics else {}
+        known = not self.statistics or given.keys() >= metadata.STATISTICS
+        entries = {} if known else metadata.statistics(episode.rewards)
         if "seed" in given:
             given["seed"] = seed_of(given["seed"])
         return {"id": number, "total_steps": steps, **entries, **given}

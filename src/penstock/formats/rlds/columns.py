@@ -1,8 +1,8 @@
 """Columns of episodes, read from the lists of records.
 
 Where the values of all records are in one piece in the files, a `RowMap` copies them in place. A kernel reads the rows
-of many other records with one call (`read_pieces`). What is unusual or damaged is left to `read_into`, which reads rows
-of one record and says what is wrong with them.
+of many other records with one call (`read_pieces`). Unusual or damaged records are left to `read_into`, which reads
+rows of one record and says what is wrong with them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.images import decode_into, decode_rows
+from penstock.containers.images import decode_each, decode_into, decode_rows
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray, UInt32Array
 from penstock.core.cache import Cache
 from penstock.core.ragged import Array, Ragged, offsets_of
@@ -277,13 +277,16 @@ class EncodedImages(BlobColumn):
         pixels, options = _pixels(out), {"convert": out.dtype == np.uint8, "fast_jpeg": self.fast_jpeg}
         piece = np.repeat(np.arange(len(failed)), pieces.length)
         spans: list[list[int]] = places.tolist()
-        for i, (begin, end) in enumerate(spans):
-            if failed[piece[i]]:
-                continue
+
+        def decode_one(i: int) -> None:
+            begin, end = spans[i]
             try:
-                decode_into(data[begin:end].tobytes(), pixels[rows[i]], **options)
+                if not failed[piece[i]]:
+                    decode_into(data[begin:end].tobytes(), pixels[rows[i]], **options)
             except FormatError:  # `read_into` says where
                 failed[piece[i]] = True
+
+        decode_each(decode_one, len(rows), len(rows) * math.prod(out.shape[1:]) * out.dtype.itemsize)
         return np.flatnonzero(failed)
 
 

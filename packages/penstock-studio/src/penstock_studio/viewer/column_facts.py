@@ -24,7 +24,8 @@ GOALS = ("achieved_goal", "desired_goal")
 
 
 def column_facts(path: str, field: Field, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `elements` of a row, `names` of them, `unit`, names of `values`, `form` and `path` of a column of numbers.
+    """Return `elements` of a row, `names` of them, `unit`, names of `values`, `form`, `path` and `align` of a column of
+    numbers.
 
     The form is `"line"` for measured values, `"step"` for integers and `"state"` for values with names. `path` lists
     the elements that are a position, two or three; it is empty for others.
@@ -40,6 +41,7 @@ def column_facts(path: str, field: Field, metadata: Mapping[str, Any]) -> dict[s
         "values": values,
         "form": form,
         "path": _position(path, field, names) if field.dtype.kind == "f" else [],
+        "align": field.align,
     }
 
 

@@ -19,11 +19,11 @@ STOPS = np.array([[48, 18, 90], [50, 110, 230], [30, 190, 190], [110, 235, 80], 
 def is_depth(path: str, field: Field) -> bool:
     """Whether rows of a column are maps of one number a pixel: numbers that are no pictures, and no small tables."""
     known = field.kind == "array" and field.align != "episode" and (field.dtype == np.uint16 or field.dtype.kind == "f")
-    sides = _sides(field.shape)
+    sides = sides_of(field.shape)
     return known and len(sides) == 2 and min(sides) >= (1 if "depth" in path else SIDE)
 
 
-def _sides(shape: tuple[int, ...]) -> tuple[int, ...]:
+def sides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Height and width of `[H, W]`, `[H, W, 1]` or `[1, H, W]`; or another shape without a side of 1."""
     return shape if len(shape) < 3 else shape[1:] if shape[0] == 1 else shape[:-1] if shape[-1] == 1 else shape
 
@@ -39,13 +39,18 @@ def scale_of(rows: AnyArray) -> tuple[float, float]:
 
 def colored(rows: AnyArray, scale: tuple[float, float]) -> ByteArray:
     """Return rows `[n, ...]` as pictures `[n, H, W, 3]`. Pixels without a depth above 0 are black."""
-    maps = rows.reshape(len(rows), *_sides(rows.shape[1:]))
+    depths = maps(rows)
     low, high = scale
     with np.errstate(invalid="ignore"):
-        place = np.nan_to_num((maps.astype(np.float64) - low) / (high - low)).clip(0, 1)
+        place = np.nan_to_num((depths.astype(np.float64) - low) / (high - low)).clip(0, 1)
     colors = table()[np.rint(place * 255).astype(np.uint8)]
-    colors[~(np.isfinite(maps) & (maps > 0))] = 0
+    colors[~(np.isfinite(depths) & (depths > 0))] = 0
     return colors
+
+
+def maps(rows: AnyArray) -> AnyArray:
+    """Return rows `[n, ...]` as maps `[n, H, W]`."""
+    return rows.reshape(len(rows), *sides_of(rows.shape[1:]))
 
 
 def table() -> ByteArray:

@@ -33,7 +33,7 @@ from penstock.errors import ArgumentError, suggestion
 from penstock.flow import map_on_threads
 from penstock.formats.base.metadata import stated_rate
 from penstock_studio.viewer.column_facts import column_facts, unit_of, wire_type
-from penstock_studio.viewer.depth_colors import SAMPLED, colored, described, is_depth, scale_of
+from penstock_studio.viewer.depth_colors import SAMPLED, colored, described, is_depth, maps, scale_of, sides_of
 from penstock_studio.viewer.packets import packets_of, stored_frames
 from penstock_studio.viewer.predictions import Predictions
 from penstock_studio.views import DomainView, view_of
@@ -85,6 +85,8 @@ class EpisodeContents:
         # A view draws the state, often integers: measured values come before it.
         self.curves = sorted(curves, key=lambda path: data.spec[path].dtype.kind != "f") if self.view else curves
         self.texts = [path for path, field in data.spec.items() if field.align != "episode" and _is_text(field)]
+        drawn = (*self.curves, *self.cameras, *self.texts)
+        self.has_boundary = any(data.spec[path].align == "boundary" for path in drawn)
         self.columns = {path: column_facts(path, data.spec[path], data.metadata) for path in self.curves}
 
     def _is_curve(self, path: str, field: Field) -> bool:
@@ -106,11 +108,17 @@ class EpisodeContents:
         return {
             "path": path,
             "rows": end - begin,
+            "size": list(self._size(path)),
             "chunk": self.chunk_rows(path),
             "encoding": self._encoding(path),
             "video": stored is not None,
             "depth": described(self._scale(path, number), unit) if is_map else None,
         }
+
+    def _size(self, camera: str) -> tuple[int, ...]:
+        """Height and width of a picture."""
+        shape = self._data.spec[camera].shape
+        return sides_of(shape) if camera in self._depths else pictures(np.zeros((1, *shape), np.uint8)).shape[2:4]
 
     def _encoding(self, camera: str) -> Encoding:
         return "png" if max(self._data.spec[camera].shape) <= SMALL else "jpeg"
@@ -241,6 +249,20 @@ class EpisodeContents:
             flags |= outside.astype(np.uint8) * np.uint8(OUTSIDE)
         return flags
 
+    def pixel(self, e: int, camera: str, row: int, x: int, y: int) -> dict[str, Any]:
+        """Return the `values` of a pixel of a camera, and their `unit`: one number of depth, three of a colour."""
+        begin, end = self._camera_rows(e, camera)
+        if not 0 <= row < end - begin:
+            raise ArgumentError(f"expected a row within 0:{end - begin}, got {row}")
+        rows = self.rows(camera, begin + row, begin + row + 1)
+        picture = maps(rows)[0] if camera in self._depths else pictures(rows)[0, -1]
+        height, width = picture.shape[:2]
+        if not (0 <= x < width and 0 <= y < height):
+            raise ArgumentError(f"expected a pixel of {width} x {height}, got x={x}, y={y}")
+        numbers: list[Any] = np.atleast_1d(picture[y, x]).tolist()
+        unit = unit_of(camera, self._data.spec[camera], self._data.metadata)
+        return {"values": [_plain(number) for number in numbers], "unit": unit}
+
     def picture(self, e: int, camera: str, row: int, encoding: Encoding | None = None) -> bytes:
         """Return the picture of a camera at a row. Of a stack of frames, the newest."""
         begin, end = self._camera_rows(e, camera)
@@ -278,15 +300,17 @@ class EpisodeContents:
         return number * size, min((number + 1) * size, end - begin)
 
     def encoded(self, e: int, camera: str, first: int, last: int, encoding: Encoding = "jpeg") -> list[bytes]:
-        """Return pictures of a camera, encoded by several threads. Of a stack of frames, the newest."""
+        """Return pictures of a camera, encoded by several threads."""
+        work = partial(encode, encoding=encoding, quality=QUALITY, compression=FAST)
+        return map_on_threads(work, list(self.frames(e, camera, first, last)), name="penstock-pictures")
+
+    def frames(self, e: int, camera: str, first: int, last: int) -> ByteArray:
+        """Return pictures of a camera, `[n, H, W, channels]`: of a stack of frames the newest, depth in colour."""
         begin, end = self._camera_rows(e, camera)
         if not 0 <= first <= last <= end - begin:
             raise ArgumentError(f"expected rows within 0:{end - begin}, got {first}:{last}")
         rows = self.rows(camera, begin + first, begin + last)
-        is_map = camera in self._depths
-        frames = colored(rows, self._scale(camera, self.number(e))) if is_map else pictures(rows)[:, -1]
-        work = partial(encode, encoding=encoding, quality=QUALITY, compression=FAST)
-        return map_on_threads(work, list(frames), name="penstock-pictures")
+        return colored(rows, self._scale(camera, self.number(e))) if camera in self._depths else pictures(rows)[:, -1]
 
     def drawn(self, e: int) -> Mapping[str, Any]:
         """Return what the view draws of an episode."""
@@ -339,6 +363,11 @@ class EpisodeContents:
         begin, end = self._column_rows(e, column)
         stop = end if last is None else min(begin + max(last, 0), end)
         return min(begin + max(first, 0), stop), stop
+
+    def camera_rows(self, e: int, camera: str) -> int:
+        """Return how many pictures of a camera an episode has."""
+        begin, end = self._camera_rows(e, camera)
+        return end - begin
 
     def _camera_rows(self, e: int, camera: str) -> tuple[int, int]:
         number = self.number(e)

@@ -31,6 +31,7 @@ def episode_routes(
         "path/{e:int}": lambda data, asked: _array(data.contents.path(_e(asked), _column(asked))),
         "text/{e:int}": lambda data, asked: data.contents.text(_e(asked), _column(asked)),
         "picture/{e:int}/{row:int}": _picture,
+        "pixel/{e:int}/{row:int}": _pixel,
         "chunk/{e:int}/{number:int}": _chunk,
         "packets/{e:int}/{number:int}": _packets,
         "view/{e:int}": lambda data, asked: dict(data.contents.drawn(_e(asked))),
@@ -86,6 +87,11 @@ def _predicted(data: ViewedDataset, request: Any) -> Any:
 def _picture(data: ViewedDataset, request: Any) -> Any:
     content = data.contents.picture(_e(request), _camera(request), request.path_params["row"], _encoding(request))
     return _bytes(content, "image/png" if content.startswith(b"\x89PNG") else "image/jpeg", KEEP)
+
+
+def _pixel(data: ViewedDataset, request: Any) -> Any:
+    query, row = request.query_params, request.path_params["row"]
+    return data.contents.pixel(_e(request), _camera(request), row, int(query.get("x", 0)), int(query.get("y", 0)))
 
 
 def _chunk(data: ViewedDataset, request: Any) -> Any:

@@ -64,8 +64,9 @@ class EpisodeTable:
 
     def __init__(self, data: EpisodeDataset) -> None:
         self._data = data
-        self._described = data.episodes.described()
-        self._metadata = [name for name, values in data.table().flat.items() if _is_vector(values)]
+        table = data.table()
+        self._described = data.episodes.described(table=table)
+        self._metadata = [name for name, values in table.flat.items() if _is_vector(values)]
         self._stored = [name for name in self._described if name not in self._metadata and _is_one(data.spec, name)]
         self._measures: dict[str, AnyArray] = {}
         self._marks: dict[str, AnyArray] = {}

@@ -7,6 +7,7 @@ another thread, and its measures join the table when it is done. Methods may be 
 
 from __future__ import annotations
 
+import json
 import logging
 import shlex
 import threading
@@ -23,19 +24,20 @@ from penstock.core.spec import is_camera
 from penstock.data.curated import curation_columns, excluded_rows, excluded_steps
 from penstock.data.curation import Curation
 from penstock.data.dataset import EpisodeDataset
-from penstock.data.dataset_facts import column_figures, first_texts, spread_episodes, text_counts
+from penstock.data.dataset_facts import column_figures, first_texts, text_counts
 from penstock.data.episode_marks import EpisodeMarks
 from penstock.doctor.examine import CheckedBlock, Examination, Report
 from penstock.errors import ArgumentError, PenstockError
 from penstock.flow import OrderedMap, PrefetchLimits, cores
 from penstock.formats.base.findings import finding_kind
+from penstock.formats.base.infos import plain
 from penstock_studio.viewer.agreement import agreement
 from penstock_studio.viewer.episode_contents import EpisodeContents
 from penstock_studio.viewer.episode_table import Asked, EpisodeTable
 from penstock_studio.viewer.predictions import Predictions
+from penstock_studio.viewer.thumbnails import shown_episodes
 
 LONGEST = 1000  # characters of an entry of the metadata
-FRAMES = 6  # episodes whose first and last pictures are shown
 MOST_LEFT_OUT = 100  # entries of the account that are listed
 MOST_WORDS = 100  # columns of tags, and of spans, that the table of episodes has
 _LOG = logging.getLogger(__name__)
@@ -113,6 +115,8 @@ class ViewedDataset:
                 for path, field in self._data.spec.items()
             ],
             "cameras": self.contents.cameras,
+            "view": self.contents.view_name,
+            "curves": self.contents.curves,
             "spaces": {
                 "observations": _text(self._data.spec.observation_space),
                 "actions": _text(self._data.spec.action_space),
@@ -125,20 +129,14 @@ class ViewedDataset:
         """Size, ends of episodes, entries that the reader left out, texts, and frames to show."""
         source = self._data.source
         account, place = source.account, source.location
-        cameras = self.contents.cameras[:1]
         return {
             "bytes": bytes_at(place) if isinstance(place, Path) and place.exists() else None,
             "ends": account.ends,
             "left_out": [{**entry.to_json(), "level": entry.level} for entry in account.left_out[:MOST_LEFT_OUT]],
             "left_out_entries": len(account.left_out),
             "texts": text_counts(self._data),
-            "frames": [self._frames(e, camera) for camera in cameras for e in spread_episodes(len(self._data), FRAMES)],
+            "frames": shown_episodes(self.contents, self._data.episodes.length),
         }
-
-    def _frames(self, e: int, camera: str) -> dict[str, Any]:
-        """The first and the last row of a camera in an episode; none without rows."""
-        begin, end = self._data.source.episode_rows(self._data.spec[camera].align, self.contents.number(e))
-        return {"episode": e, "camera": camera, "rows": sorted({0, end - begin - 1}) if end > begin else []}
 
     def selection(self, asked: Asked) -> dict[str, Any]:
         """Return the episodes that a page shows, and how Python and the command line choose the same ones."""
@@ -340,6 +338,7 @@ class ViewedDataset:
             "episode": e,
             "episodes": len(self._data),
             "steps": steps,
+            "boundary": self.contents.has_boundary,
             "rate": self.contents.rate(number),
             "metadata": {str(key): _text(value) for key, value in entries.items()},
             "cameras": self.contents.cameras_of(number),
@@ -366,5 +365,13 @@ class _StoppedCheck(Exception):
 
 
 def _text(value: object) -> str:
-    text = "" if value is None else str(value)
+    """A value of the metadata in the words of a person: lists without brackets, and what is in others as JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        text = value
+    elif isinstance(value, list | tuple) and all(isinstance(each, str | float | int) for each in value):
+        text = ", ".join(map(str, value))
+    else:
+        text = json.dumps(plain(value), ensure_ascii=False)
     return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."

@@ -17,13 +17,13 @@ versions 3 to 6, `missing="nan"`   `q_st` and `d_st` NaN, the two indices `NO_MO
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import Literal, get_args
 
 import numpy as np
 
 from penstock.core.arrays import ByteArray, StructArray, UInt32Array
+from penstock.core.lending import LentMemory
 from penstock.errors import DataError
 from penstock_chess.formats.lc0.errors import ChunkError, Reason
 from penstock_chess.formats.lc0.records import FRAME, INPUT_FORMATS, NO_MOVE, RECORDS
@@ -33,42 +33,25 @@ WASTE = 4  # times the memory that is needed, at most
 
 
 class _Spare(threading.local):
-    block: ByteArray | None = None
+    block: LentMemory | None = None
 
 
 _SPARE = _Spare()
-
-
-def _holders(spare: _Spare) -> int:
-    block = spare.block
-    return sys.getrefcount(block)
-
-
-def _unused() -> int:
-    """References to a block that no array uses, counted for a block in use by no array: not every interpreter counts a
-    local name."""
-    spare = _Spare()
-    spare.block = np.empty(1, np.uint8)
-    return _holders(spare)
-
-
-_UNUSED = _unused()
 
 
 def empty(n: int, width: int) -> ByteArray:
     """As `np.empty((n, width), np.uint8)`: fresh memory costs as much as filling it twice, as the kernel clears it page
     by page.
 
-    Memory is used again only when nothing refers to what was given before, by this thread, so callers may keep arrays.
+    Memory is used again only when no array uses what was given before, by this thread, so callers may keep arrays.
     """
-    size, spare_bytes = n * width, 0 if _SPARE.block is None else _SPARE.block.nbytes
+    size, block = n * width, _SPARE.block
+    spare_bytes = block.memory.nbytes if block else 0
     if not LEAST <= size <= MOST or spare_bytes > WASTE * size:
         return np.empty((n, width), np.uint8)
-    if spare_bytes < size or _holders(_SPARE) != _UNUSED:
-        _SPARE.block = np.empty(size, np.uint8)
-    block = _SPARE.block
-    assert block is not None
-    return block[:size].reshape(n, width)
+    if block is None or spare_bytes < size or not block.is_free:
+        block = _SPARE.block = LentMemory(np.empty(size, np.uint8))
+    return block.lend()[:size].reshape(n, width)
 
 
 Missing = Literal["zero", "nan"]

@@ -22,7 +22,7 @@ async function show() {
   const [path, query] = location.hash.replace(/^#/, "").split("?");
   const [first, ...rest] = path.split("/").map(decodeURIComponent);
   const options = new URLSearchParams(query || "");
-  const page = element("div", {}); // of its own, so that a page that was left and answers late is not seen
+  const page = element("div", {}, element("p", { class: "message reading", role: "status" }, "reading...")); // of its own, so that a page that was left and answers late is not seen
   const crumbs = document.getElementById("crumbs");
   crumbs.replaceChildren();
   document.getElementById("page").replaceChildren(page);

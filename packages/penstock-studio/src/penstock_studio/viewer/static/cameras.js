@@ -4,7 +4,7 @@
 // Small pictures are the rows to the last bit. Frames of stored video are decoded here, by their number. What is lossy
 // says so below the picture, and a click on that asks for the exact rows.
 
-import { element, address } from "./net.js";
+import { element, address, short } from "./net.js";
 import { decodedChunk } from "./video.js";
 
 const KEPT = 48 << 20;
@@ -23,7 +23,8 @@ export function cameraPanel(api, number, camera, page) {
   let kind = page.exact.has(path) || camera.encoding === "png" ? "png" : camera.video ? "video" : "jpeg";
   const canvas = element("canvas", { role: "img", "aria-label": path, title: "click: larger", onclick: () => figure.classList.toggle("large") });
   const badge = element("button", { class: "plain badge", onclick: () => turn() });
-  const figure = element("figure", {}, canvas, ...(depth ? [scale(depth)] : []), element("figcaption", {}, element("span", {}, path), badge,
+  const value = element("output", { class: "pixel" });
+  const figure = element("figure", { class: "camera" }, canvas, ...(depth ? [scale(depth)] : []), element("figcaption", {}, element("span", {}, path), badge, value,
     element("button", { class: "plain", title: "save this picture", "aria-label": `picture of ${path}`, onclick: () => page.save({ canvas: () => canvas, title: path, exact: true }) }, "⤓")));
   const chunks = new Map(); // number: {pictures, bytes}, in the order of their use
   const coming = new Map(); // number: promise
@@ -38,6 +39,34 @@ export function cameraPanel(api, number, camera, page) {
     badge.title = depth ? "colours stand for depth" : KINDS[kind][1];
     canvas.dataset.kind = kind;
   }
+
+  // The exact values under the mouse: one request at a time, for the place where the mouse is by then.
+  let place = null, asking = false;
+  async function read() {
+    if (asking) return;
+    asking = true;
+    while (place && !left.signal.aborted) {
+      const [x, y] = place, row = shown;
+      place = null;
+      try {
+        const { values, unit } = await (await fetched(address(`${api}/pixel/${number}/${row}`, { camera: path, x, y }))).json();
+        if (over) value.textContent = `x ${x}, y ${y}: ${values.map(short).join(", ")}${unit ? ` ${unit}` : ""}`;
+      } catch (error) {
+        if (!left.signal.aborted) value.textContent = error.message;
+      }
+    }
+    asking = false;
+  }
+  let over = false;
+  canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => {
+    const scaled = Math.min(canvas.clientWidth / canvas.width, canvas.clientHeight / canvas.height); // the picture is at the left, in the middle
+    const x = Math.floor(offsetX / scaled), y = Math.floor((offsetY - (canvas.clientHeight - canvas.height * scaled) / 2) / scaled);
+    over = shown >= 0 && x >= 0 && y >= 0 && x < canvas.width && y < canvas.height;
+    place = over ? [x, y] : null;
+    if (over) read();
+    else value.textContent = "";
+  });
+  canvas.addEventListener("pointerleave", () => { over = false; place = null; value.textContent = ""; });
 
   // Between the exact rows and what is quicker.
   function turn() {
@@ -64,7 +93,7 @@ export function cameraPanel(api, number, camera, page) {
   function load(index) {
     if (coming.has(index)) return coming.get(index);
     const mine = kind;
-    const promise = read(index, mine).then((found) => {
+    const promise = chunkOf(index, mine).then((found) => {
       if (left.signal.aborted || mine !== kind) for (const each of found.pictures) each.close?.();
       else keep(index, found);
     }).finally(() => { if (coming.get(index) === promise) coming.delete(index); });
@@ -72,7 +101,7 @@ export function cameraPanel(api, number, camera, page) {
     return promise;
   }
 
-  async function read(index, mine) {
+  async function chunkOf(index, mine) {
     if (mine === "video") {
       const buffer = await (await fetched(address(`${api}/packets/${number}/${index}`, { camera: path }))).arrayBuffer();
       const pictures = await decodedChunk(buffer, left.signal);

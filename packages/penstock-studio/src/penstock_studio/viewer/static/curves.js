@@ -1,7 +1,7 @@
 // Histograms, spans and the line of all steps on a canvas, sharp on any screen, in the colours of the page.
 
-export const COLORS = ["#1c7ed6", "#f76707", "#2f9e44", "#ae3ec9", "#e03131", "#0c8599", "#f08c00", "#6741d9",
-  "#495057", "#d6336c", "#66a80f", "#4263eb", "#a61e4d", "#087f5b", "#e8590c", "#5f3dc4"];
+const WORDS = 11; // height of the times below the line of all steps
+const EVERY = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 18000, 86400]; // seconds
 
 export function prepared(canvas) {
   const scale = devicePixelRatio || 1;
@@ -37,13 +37,14 @@ export function drawSpans(context, spans, place, style, top, height) {
   for (const [first, last] of spans.tagged) context.fillRect(place(first), top, Math.max(3, place(last) - place(first)), 3);
 }
 
-// All steps of an episode on one line: findings, spans, and the step at the cursor.
-export function drawTimeline(canvas, steps, row, spans, findings) {
-  const { context, width, height } = prepared(canvas);
-  const style = getComputedStyle(canvas);
-  const place = (step) => 8 + (steps > 1 ? step / (steps - 1) : 0) * (width - 16); // as the slider below
-  context.fillStyle = style.getPropertyValue("--line");
+// All steps on one line, from the first to the last place of the slider above: findings, spans, the step at the cursor, and times.
+export function drawTimeline(canvas, limits, rate, row, spans, findings) {
+  const { context, width, height: whole } = prepared(canvas), height = whole - WORDS;
+  const style = getComputedStyle(canvas), [first, last] = limits;
+  const place = (step) => 8 + (last > first ? (step - first) / (last - first) : 0) * (width - 16);
+  context.fillStyle = style.getPropertyValue("--edge");
   context.fillRect(8, height / 2 - 1, width - 16, 2);
+  times(context, place, first / rate, last / rate, rate, width, height, style.getPropertyValue("--dim"));
   drawSpans(context, spans, place, style, 1, height - 2);
   for (const finding of findings) {
     context.fillStyle = style.getPropertyValue(`--${finding.level}`);
@@ -53,6 +54,18 @@ export function drawTimeline(canvas, steps, row, spans, findings) {
   }
   context.fillStyle = style.getPropertyValue("--text");
   context.fillRect(place(row) - 0.5, 0, 1.5, height);
+}
+
+function times(context, place, first, last, rate, width, height, color) {
+  const tick = EVERY.find((each) => (last - first) / each <= width / 70) ?? (last - first || 1);
+  context.fillStyle = color;
+  context.font = "10px system-ui, sans-serif";
+  context.textAlign = "center";
+  for (let i = Math.ceil(first / tick); i * tick <= last; i++) {
+    const x = place(i * tick * rate), text = tick >= 3600 ? `${Number(((i * tick) / 3600).toFixed(1))} h` : tick >= 60 || i * tick >= 60 ? `${Math.floor((i * tick) / 60)}:${String(Math.round((i * tick) % 60)).padStart(2, "0")}` : `${Number((i * tick).toFixed(2))} s`;
+    context.fillRect(x, height / 2 - 3, 1, 6);
+    if (x > 12 && x < width - 12) context.fillText(text, x, height + WORDS - 2);
+  }
 }
 
 export function drawHistogram(canvas, { edges, counts, words }) {

@@ -6,6 +6,7 @@ import { offerInPalette } from "./palette.js";
 import { episodesPanel, within } from "./episodes.js";
 import { findingsPanel, leftOutPanel } from "./findings.js";
 import { shareMenu } from "./share.js";
+import { thumbnail } from "./thumbnails.js";
 
 const LONG = 200; // characters of a value of the metadata
 const TABS = { episodes: "Episodes", columns: "Columns", metadata: "Spaces and metadata" };
@@ -13,7 +14,7 @@ const TABS = { episodes: "Episodes", columns: "Columns", metadata: "Spaces and m
 export async function datasetPage(page, name, options) {
   const api = `api/${encodeURIComponent(name)}`, place = `#/${encodeURIComponent(name)}`;
   const info = await json(`${api}/info`);
-  const state = { where: "", sort: "", descending: "", finding: "", seed: "", tab: "episodes" };
+  const state = { where: "", sort: "", descending: "", finding: "", seed: "", view: "", tab: "episodes" };
   for (const key of Object.keys(state)) state[key] = options.get(key) ?? state[key];
   state.column = options.getAll("column"); // shown; none: those that the server thinks of
   let left = false;
@@ -76,12 +77,12 @@ export async function datasetPage(page, name, options) {
     for (const [path, texts] of Object.entries(found.texts)) {
       if (texts.length) panels.append(panel(path, "texts at the start of episodes", histogram({ texts }, path)));
     }
-    const pictures = found.frames.filter(({ rows }) => rows.length);
-    if (pictures.length) frames.replaceChildren(element("h2", {}, "First and last pictures"), element("div", { class: "frames" }, ...pictures.map(framesOf)));
+    const title = info.cameras.length ? "First and last pictures of episodes that differ" : "Some episodes";
+    if (found.frames.length) frames.replaceChildren(element("h2", {}, title), element("div", { class: "frames" }, ...found.frames.map(framesOf)));
   }
 
-  const framesOf = ({ episode, camera, rows }) => element("a", { href: `${place}/${episode}`, "aria-label": `episode ${episode}` },
-    ...rows.map((row) => picture({ alt: `row ${row} of ${camera}`, src: address(`${api}/picture/${episode}/${row}`, { camera }) })), element("span", { class: "dim" }, `episode ${episode}`));
+  const framesOf = ({ episode, camera, steps, rows }) => element("a", { href: `${place}/${episode}`, "aria-label": `episode ${episode}` },
+    ...(camera ? rows.map((row) => picture({ alt: `row ${row} of ${camera}`, src: address(`${api}/picture/${episode}/${row}`, { camera }) })) : [thumbnail(api, info, episode, steps)]), element("span", { class: "dim" }, `episode ${episode}`));
 
   async function distributions() {
     const known = episodes.known().map((column) => column.name);

@@ -13,6 +13,7 @@ import { savePanel } from "./panel_picture.js";
 import { chip, episodeSide, stylesheet } from "./side.js";
 
 const REST = 150; // milliseconds
+const HEIGHT = 132, HIGHEST = 340; // of a curve, in CSS pixels
 const BLOCK = 64, BLOCKS = 64; // rows of predictions that are read at a time, and how many of these are kept
 
 const listed = (text) => new Set((text || "").split("|").filter(Boolean));
@@ -32,12 +33,13 @@ export async function episodePage(page, name, number, options) {
     each.name === name ? `Episode ${each.number}` : `${each.name}, episode ${each.number}`)));
   const places = await aligned(sides, state.align);
   const { info, api } = sides[0];
-  const ends = sides.flatMap((side, i) => [places[i].toX(0), places[i].toX(Math.max(side.info.steps - 1, 0))]);
+  const rows = (side) => Math.max(side.info.steps + (side.info.boundary ? 1 : 0), 1); // the observation after the last step is a place, too
+  const ends = sides.flatMap((side, i) => [places[i].toX(0), places[i].toX(rows(side) - 1)]);
   const limits = [Math.floor(Math.min(...ends)), Math.ceil(Math.max(...ends))];
   const whole = { first: limits[0], last: limits[1] + 1 };
 
   const shared = {
-    range: { ...whole }, hidden: state.hidden, marks: state, pick: (x) => clock.go(x),
+    range: { ...whole }, height: HEIGHT, hidden: state.hidden, marks: state, pick: (x) => clock.go(x),
     zoom(first, last) {
       const size = Math.min(whole.last - whole.first, Math.max(last - first, 2));
       const begin = Math.min(Math.max(first, whole.first), whole.last - size);
@@ -69,22 +71,23 @@ export async function episodePage(page, name, number, options) {
   const marks = curatePanel(api, number, info, () => rowOf(0), follow(0), () => redraw());
   const zooming = element("div", { class: "bar" }, element("button", { onclick: () => zoom(0.5) }, "Zoom in"), element("button", { onclick: () => zoom(2) }, "Zoom out"), element("button", { onclick: shared.all }, "All steps"));
   const sheet = keySheet([zooming]);
-  const player = playerRow(limits, number, info.episodes, {
+  const player = playerRow(limits, info.rate, number, info.episodes, {
     toggle: () => clock.toggle(), step: (by) => clock.go(clock.x + by), episode: move, speed: (value) => clock.setSpeed(value), loop: () => clock.setLoop(!clock.loop), seek: (x) => clock.go(x),
   }, sheet);
   const seen = element("div", { class: "seen" }, ...sides.map((each) => each.body), marks.body, compare);
   const notes = sides.flatMap((side, i) => (places[i].missing ? [`${state.align.split(":").pop()} never changes in ${side.label}, which is aligned at its first step`] : []));
-  page.replaceChildren(element("div", { class: `stage ${sides.length > 1 ? "two" : ""}` }, seen,
-    element("div", { class: "drawn" }, ...notes.map((text) => element("p", { class: "warning" }, text)), ...(sides.length > 1 ? [lines] : []), readout, curves, away, constants)), player.body, sheet.body, live);
+  const drawn = element("div", { class: "drawn" }, ...notes.map((text) => element("p", { class: "warning" }, text)), ...(sides.length > 1 ? [lines] : []), readout, curves, away, constants);
+  page.replaceChildren(element("div", { class: `stage ${sides.length > 1 ? "two" : ""}` }, seen, drawn), player.body, sheet.body, live);
   document.body.classList.add("of-episode");
 
+  const seenRow = (i) => Math.min(Math.max(places[i].rowOf(clock.x), 0), rows(sides[i]) - 1);
   const rowOf = (i) => Math.min(Math.max(places[i].rowOf(clock.x), 0), Math.max(sides[i].info.steps - 1, 0));
 
   function makePlots() {
     const columns = [...new Set(sides.flatMap((side) => side.info.curves))];
     plots = columns.flatMap((column) => {
       const of = sides.map((side, i) => ({ side, i })).filter(({ side }) => side.info.columns[column]);
-      const member = ({ side, i }, query = {}) => ({ ...places[i], api: side.api, e: side.number, steps: side.info.steps, label: side.name === name ? String(side.number) : `${side.name}:${side.number}`, query });
+      const member = ({ side, i }, query = {}) => ({ ...places[i], api: side.api, e: side.number, steps: side.info.steps + (side.info.columns[column].align === "boundary" ? 1 : 0), label: side.name === name ? String(side.number) : `${side.name}:${side.number}`, query });
       const facts = of[0].side.info.columns[column];
       const single = of.filter(({ side }) => side.info.predicted[column] === 1); // one prediction a step is a line of its own
       const made = [columnPlot(column, facts, [...of.map((each) => member(each)), ...single.map((each) => ({ ...member(each, { predicted: 1 }), label: "predicted" }))], shared)];
@@ -117,7 +120,7 @@ export async function episodePage(page, name, number, options) {
   }
 
   function moved(x) {
-    sides.forEach((each, i) => each.show(rowOf(i)));
+    sides.forEach((each, i) => each.show(seenRow(i)));
     for (const plot of plots) plot.row(x);
     ahead();
     timeline();
@@ -145,7 +148,8 @@ export async function episodePage(page, name, number, options) {
 
   function timeline() {
     const seconds = (clock.x / info.rate).toFixed(2);
-    player.show(clock.x, `step ${clock.x} of ${limits[1]}`, ` (${seconds} s at ${info.rate.toPrecision(3)}/s)`, marks.spans(), info.findings);
+    const last = limits[1] - (info.boundary ? 1 : 0), isEnd = info.boundary && clock.x === limits[1];
+    player.show(clock.x, isEnd ? `after step ${last}` : `step ${clock.x} of ${last}`, ` (${seconds} s at ${info.rate.toPrecision(3)}/s)`, marks.spans(), info.findings);
     const { a, b } = state;
     readout.textContent = [a === null ? "" : `A ${a}`, b === null ? "" : `B ${b}`, a === null || b === null ? "" : `B − A: ${b - a} steps, ${short((b - a) / info.rate)} s`].filter(Boolean).join(" · ");
     readout.hidden = a === null && b === null;
@@ -163,15 +167,36 @@ export async function episodePage(page, name, number, options) {
     remember(place, query());
     for (const plot of plots) plot.rest();
     if (clock.playing || !info.steps) return;
-    const row = rowOf(0), values = await sides[0].values(row);
-    if (left || row !== rowOf(0)) return;
+    const row = seenRow(0), values = await sides[0].values(row);
+    if (left || row !== seenRow(0)) return;
     for (const plot of plots) if (plot.title === plot.column && values[plot.column]) plot.exact(row, values[plot.column]);
   }
 
   function redraw() {
-    for (const plot of plots) if (!plot.box.hidden) plot.draw(marks.spans());
+    draw();
     for (const each of sides) each.redraw();
     timeline();
+  }
+
+  // Few curves share the height of the page. Those that need more than that have the usual height.
+  async function draw() {
+    const shown = plots.filter((plot) => !plot.box.hidden), growing = shown.filter((plot) => !plot.states).length;
+    const render = () => { for (const plot of shown) plot.draw(marks.spans()); };
+    render();
+    await null; // uPlot lays a plot out in the next task
+    if (left || shown.some((plot) => !plot.drawn())) return; // before all are read, nobody knows what is spare
+    if (growing && grown(growing)) render();
+    ahead();
+  }
+
+  // Whether the height of a curve is another now.
+  function grown(growing) {
+    const columns = getComputedStyle(curves).gridTemplateColumns.split(" ").length, { bottom } = constants.getBoundingClientRect();
+    const spare = drawn.getBoundingClientRect().bottom - 16 - bottom - drawn.scrollTop;
+    const height = Math.round(Math.min(HIGHEST, Math.max(HEIGHT, shared.height + spare / Math.ceil(growing / columns))));
+    const isOther = Math.abs(height - shared.height) > 1;
+    if (isOther) shared.height = height;
+    return isOther;
   }
 
   function zoom(factor) {
@@ -188,7 +213,6 @@ export async function episodePage(page, name, number, options) {
     if (left || mine !== turn) return;
     arrange();
     redraw();
-    ahead();
     rest();
   }
 
@@ -230,6 +254,9 @@ export async function episodePage(page, name, number, options) {
 
   const listeners = { keydown: pressed, resize: redraw, focus: marks.refresh };
   for (const [event, listener] of Object.entries(listeners)) addEventListener(event, listener);
+  const sized = new ResizeObserver(() => { if (seen.offsetWidth !== width) { width = seen.offsetWidth; redraw(); } }); // also when the border of the parts is dragged
+  let width = seen.offsetWidth;
+  sized.observe(seen);
   const theme = matchMedia("(prefers-color-scheme: dark)");
   theme.addEventListener("change", redraw);
   makePlots();
@@ -248,6 +275,7 @@ export async function episodePage(page, name, number, options) {
     clock.leave();
     clearTimeout(resting);
     document.body.classList.remove("of-episode");
+    sized.disconnect();
     theme.removeEventListener("change", redraw);
     for (const [event, listener] of Object.entries(listeners)) removeEventListener(event, listener);
     for (const each of [...sides, ...plots]) each.leave();

@@ -4,8 +4,10 @@
 import { json, element, short, counted, address, picture } from "./net.js";
 import { histogram } from "./histogram.js";
 import { completed, conditionOffers } from "./complete.js";
+import { thumbnail } from "./thumbnails.js";
 
 const PAGE = 50;
+const MARKS = /^(findings|rating|excluded|tags\/.*|spans\/.*)$/; // said of an episode in the grid if it has some
 // Orders that put first what is worth a look: a column, whether the largest comes first, and what that means.
 export const LOOKS = [["findings", "1", "most findings"], ["novelty", "1", "least like the others"], ["jerk", "1", "jerkiest"], ["stillness", "1", "stillest"],
   ["total_steps", "", "shortest"], ["total_steps", "1", "longest"], ["return", "", "lowest return"], ["return", "1", "highest return"]];
@@ -37,6 +39,7 @@ export function episodesPanel(api, name, info, state, is, keep) {
     refresh();
   } });
   const columns = element("details", { class: "menu" });
+  const ways = ["table", "grid"].map((way) => element("button", { onclick: () => { state.view = way === "table" ? "" : way; refresh(); } }, way === "table" ? "Table" : "Grid"));
   const turn = (step) => {
     offset = Math.max(0, Math.min(offset + step, Math.floor(Math.max(0, total - 1) / PAGE) * PAGE));
     refresh();
@@ -45,7 +48,7 @@ export function episodesPanel(api, name, info, state, is, keep) {
   const later = element("button", { id: "next", onclick: () => turn(PAGE) }, "Next");
   const body = element("div", {},
     element("div", { class: "bar" }, element("div", { class: "field" }, where, offers.list), element("button", { id: "filter", onclick: () => apply(where.value) }, "Filter"),
-      element("label", {}, "first ", looks), columns),
+      element("label", {}, "first ", looks), columns, element("span", { class: "ways", role: "group", "aria-label": "episodes as" }, ...ways)),
     element("div", { class: "bar" }, count, chips, problem), table, element("div", { class: "bar" }, earlier, later, range));
 
   function apply(condition) {
@@ -65,7 +68,8 @@ export function episodesPanel(api, name, info, state, is, keep) {
     keep();
     const { where: condition, sort: by, descending, finding, seed, column } = state;
     try {
-      const found = await json(`${api}/episodes`, { where: condition, sort: by, descending, finding, seed, column, offset, limit: PAGE });
+      const wanted = state.view === "grid" && column.length ? [...new Set([...column, "total_steps", by].filter(Boolean))] : column;
+      const found = await json(`${api}/episodes`, { where: condition, sort: by, descending, finding, seed, column: wanted, offset, limit: PAGE });
       if (!is() || mine !== asked) return;
       if (document.activeElement !== where) where.value = condition;
       problem.textContent = "";
@@ -75,7 +79,7 @@ export function episodesPanel(api, name, info, state, is, keep) {
       earlier.disabled = !offset;
       later.disabled = offset + PAGE >= total;
       drawChoices();
-      const cells = drawTable(found);
+      const cells = state.view === "grid" ? drawGrid(found) : drawTable(found);
       const counts = await json(`${api}/histograms`, { where: condition, finding, column: shown.filter((each) => each !== "id") });
       if (!is() || mine !== asked) return;
       for (const [each, counted_] of Object.entries(counts)) {
@@ -96,6 +100,7 @@ export function episodesPanel(api, name, info, state, is, keep) {
 
   function drawChoices() {
     const offered = LOOKS.map((look, i) => [look, String(i)]).filter(([[column]]) => known.some((each) => each.name === column));
+    ways.forEach((way, i) => way.setAttribute("aria-pressed", String((state.view === "grid") === (i === 1))));
     looks.replaceChildren(element("option", { value: "" }, "as stored"), ...offered.map(([[, , text], i]) => element("option", { value: i }, text)),
       element("option", { value: "random" }, state.seed ? `at random, seed ${state.seed}` : "at random"));
     looks.value = state.seed ? "random" : (offered.find(([[column, down]]) => column === state.sort && down === state.descending) || ["", ""])[1];
@@ -113,6 +118,19 @@ export function episodesPanel(api, name, info, state, is, keep) {
     state.column = on ? [...shown, column] : shown.filter((each) => each !== column);
     refresh();
   }
+
+  // The usual columns are there whatever is shown, for the length says which picture is in the middle.
+  function drawGrid(found) {
+    const place = Object.fromEntries(found.columns.map((column, i) => [column, i]));
+    const said = (row) => found.columns.filter((column) => column === "return" || column === state.sort || (MARKS.test(column) && row[place[column]] > 0))
+      .filter((column) => column !== "id" && column !== "total_steps").map((column) => element("li", { class: column === "findings" ? "warning" : "" }, `${column} ${short(row[place[column]]) || "none"}`));
+    const cards = found.rows.map((row) => element("li", { class: "card" }, element("a", { href: `#/${encodeURIComponent(name)}/${row[0]}`, "aria-label": `episode ${row[0]}` },
+      thumbnail(api, info, row[0], row[place.total_steps])), element("ul", { class: "counts" }, element("li", {}, element("b", {}, String(row[0]))), element("li", {}, counted(row[place.total_steps], "step")), ...said(row))));
+    table.replaceChildren(cards.length ? element("ul", { class: "grid", "aria-label": "episodes" }, ...cards) : nothing());
+    return {};
+  }
+
+  const nothing = () => element("p", { class: "message" }, "no episode meets the condition");
 
   function drawTable(found) {
     const camera = info.cameras[0], cells = {};
@@ -134,7 +152,7 @@ export function episodesPanel(api, name, info, state, is, keep) {
       } }, thumb, ...row.map((value, i) => element("td", { class: typeof value === "string" ? "" : "number" }, i ? short(value) : element("a", { href: link, "aria-label": `episode ${value}` }, short(value)))));
     });
     table.replaceChildren(found.rows.length ? element("table", {}, element("thead", {}, element("tr", {}, camera && element("th", {}, element("span", { class: "dim" }, "first picture")), ...heads)), element("tbody", {}, ...rows))
-      : element("p", { class: "message" }, "no episode meets the condition"));
+      : nothing());
     return cells;
   }
 

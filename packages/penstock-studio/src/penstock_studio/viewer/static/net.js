@@ -77,7 +77,7 @@ export function bytes(number) {
 
 // A picture of a row. Small ones are shown with their pixels.
 export function picture(attributes) {
-  return element("img", { loading: "lazy", alt: "", ...attributes, onload: (event) => event.target.classList.toggle("pixels", event.target.naturalWidth < 64) });
+  return element("img", { loading: "lazy", alt: "", ...attributes, onload: (event) => event.target.classList.toggle("pixels", event.target.naturalWidth < 160) });
 }
 
 // A drawing of the server, as elements of this page. Nothing in it is run: the page allows scripts of its own files only.

@@ -5,7 +5,7 @@ import { drawTimeline } from "./curves.js";
 import { SPEEDS } from "./clock.js";
 
 // `acts` are {toggle, step(n), episode(n), speed(value), loop(), seek(x)}. `limits` are the first and the last place, `episode` and `episodes` where the page is.
-export function playerRow(limits, episode, episodes, acts, sheet) {
+export function playerRow(limits, rate, episode, episodes, acts, sheet) {
   const button = (label, text, act, attributes = {}) => element("button", { "aria-label": label, title: label, onclick: act, ...attributes }, text);
   const play = button("play", "▶", acts.toggle, { id: "play" });
   const slider = element("input", { type: "range", min: String(limits[0]), max: String(limits[1]), "aria-label": "step", oninput: () => acts.seek(Number(slider.value)) });
@@ -17,7 +17,7 @@ export function playerRow(limits, episode, episodes, acts, sheet) {
   const body = element("div", { class: "player", role: "group", "aria-label": "player" },
     button("previous episode", "«", () => acts.episode(-1), { class: "wide", disabled: episode < 1 }), button("previous step", "‹", () => acts.step(-1)), play,
     button("next step", "›", () => acts.step(1)), button("next episode", "»", () => acts.episode(1), { class: "wide", disabled: episode >= episodes - 1 }),
-    element("div", { class: "track" }, line, slider), said,
+    element("div", { class: "track" }, slider, line), said,
     element("span", { class: "wide" }, speed), loop, button("keys and settings", "?", () => sheet.open(), { id: "sheet-button" }));
   return {
     body,
@@ -25,7 +25,7 @@ export function playerRow(limits, episode, episodes, acts, sheet) {
       slider.value = String(x);
       slider.setAttribute("aria-valuetext", text + more);
       said.replaceChildren(text, element("span", { class: "wide" }, more));
-      drawTimeline(line, Math.max(limits[1] + 1, 1), x, spans, findings);
+      drawTimeline(line, limits, rate, x, spans, findings);
     },
     state(clock) {
       play.textContent = clock.playing ? "❚❚" : "▶";
@@ -47,7 +47,7 @@ export function keySheet(settings) {
     element("form", { method: "dialog" },
       element("h2", { id: "sheet-title" }, "Keys"),
       element("table", { class: "keys" }, ...KEYS.map(([keys, text]) => element("tr", {}, element("th", { scope: "row" }, ...keys.split(" ").flatMap((key) => [element("kbd", {}, key), " "])), element("td", {}, text)))),
-      element("p", { class: "dim" }, "On a curve: a click goes to that step, a drag zooms all curves, a double click shows all steps."),
+      element("p", { class: "dim" }, "On a curve: a click goes to that step, a drag, two fingers or the wheel with Ctrl zoom all curves, a double click shows all steps."),
       ...settings, element("button", { class: "close" }, "Close")));
   return { body: dialog, open: () => (dialog.open ? dialog.close() : dialog.showModal()), isOpen: () => dialog.open };
 }

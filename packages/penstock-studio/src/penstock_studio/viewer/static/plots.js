@@ -6,15 +6,16 @@
 
 import uPlot from "./uplot.js";
 import { element, series, short } from "./net.js";
-import { COLORS, drawSpans } from "./curves.js";
+import { drawSpans } from "./curves.js";
 
 const POINTS = 1500;
-const HEIGHT = 132, AXIS = 24, LANE = 22, LEFT = 58; // CSS pixels
+const PINCH = 60; // milliseconds from one zoom of two fingers to the next
+const COLORS = 16; // of the style sheet, which has others for the dark
+const AXIS = 24, LANE = 22, LEFT = 58; // CSS pixels
 const DASHES = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
+export const BANDS = ["#5f6d75", "#1971c2", "#c2410c", "#237a35", "#9c36b5", "#c92a2a", "#0b7285", "#a85d00", "#5f3dc4", "#c2255c", "#4c7a0b", "#364fc7"]; // of values with names, below white text
 const FLAGS = [[1, "mark", "NaN or infinite"], [2, "outside", "outside its space"]];
 let numbers = 0;
-
-export const colorOf = (j) => COLORS[j % COLORS.length];
 
 // A value as it is shown: with its name where it has one.
 export function said(value, names) {
@@ -44,6 +45,8 @@ export function columnPlot(column, facts, members, page, title = column) {
 
   const count = () => Math.max(0, ...data.map((each) => each?.k ?? 0));
   const nameOf = (j) => facts.names[j] ?? (count() > 1 ? String(j) : column.split("/").pop());
+  const variable = (j) => `--curve${j % COLORS}`;
+  const colorOf = (j) => getComputedStyle(box).getPropertyValue(variable(j));
   const isHidden = (j) => page.hidden.has(`${column}[${j}]`);
   const cut = (each, i) => Math.floor((i * each.rows) / each.n); // first row of a point
   const thin = (each) => each.rows > each.n;
@@ -98,12 +101,12 @@ export function columnPlot(column, facts, members, page, title = column) {
       points: { show: !steps && members.length === 1, size: 4, filter: (u, i) => (steps || members.length > 1 ? null : alone(u.data[i], u.over.clientWidth)) },
     })));
     return {
-      width: Math.max(80, holder.clientWidth), height: states ? lanes * LANE + AXIS + 8 : HEIGHT, padding: [6, 8, 0, 0],
+      width: Math.max(80, holder.clientWidth), height: states ? lanes * LANE + AXIS + 8 : page.height, padding: [6, 8, 0, 0],
       legend: { show: false }, series: [{}, ...listed],
       scales: { x: { time: false, range: () => [page.range.first - 0.5, Math.max(page.range.last, page.range.first + 1) - 0.5] },
-        y: { range: (u, low, high) => (states || low === null ? [0, 1] : low === high ? [low - 1, high + 1] : [low - (high - low) * 0.06, high + (high - low) * 0.06]) } },
+        y: { range: (u, low, high) => (states || low === null ? [0, 1] : low === high ? [low - room(low), high + room(low)] : [low - (high - low) * 0.06, high + (high - low) * 0.06]) } },
       axes: [{ ...axis, size: AXIS, space: 70, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7, 1e8] },
-        { ...axis, size: LEFT, show: true, space: 24, grid: { ...axis.grid, show: !states }, values: (u, ticks) => (states ? ticks.map(() => "") : ticks.map(tick)) }],
+        { ...axis, size: LEFT, show: true, space: 24, grid: { ...axis.grid, show: !states }, values: (u, ticks) => ticks.map(states ? () => "" : facts.unit === "ns" && base ? (value) => `${tick(value / 1e9)} s` : tick) }],
       cursor: { y: false, points: { show: !states, size: 7 }, sync: { key: "penstock", scales: ["x", null] }, drag: { x: true, y: false, setScale: false, dist: 5 },
         bind: { dblclick: () => () => { page.all(); return null; } } },
       hooks: { ready: [settled], drawClear: [(u) => { backdrop(u); if (states) bands(u); }], setCursor: [moved], setSelect: [selected] },
@@ -180,7 +183,7 @@ export function columnPlot(column, facts, members, page, title = column) {
   function baseOf() {
     let low = Infinity, high = -Infinity;
     for (const each of data) for (const value of each?.values ?? []) if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
-    return high - low < Math.max(Math.abs(low), Math.abs(high)) * 1e-5 ? low : 0;
+    return high > low && high - low < Math.max(Math.abs(low), Math.abs(high)) * 1e-5 ? low : 0;
   }
 
   function make() {
@@ -193,10 +196,8 @@ export function columnPlot(column, facts, members, page, title = column) {
     lines = { head: line("head"), a: line("a"), b: line("b") };
     ahead = element("canvas", { class: "ahead" });
     chart.over.append(...Object.values(lines), ahead);
-    const pick = (event) => page.pick(chart.posToVal(event.clientX - chart.over.getBoundingClientRect().left, "x"));
     chart.over.addEventListener("mousedown", () => { dragged = false; });
-    chart.over.addEventListener("click", (event) => { if (!dragged) pick(event); });
-    chart.over.addEventListener("pointermove", (event) => { if (event.pointerType === "touch") pick(event); });
+    chart.over.addEventListener("click", (event) => { if (!dragged) page.pick(valueAt(event.clientX)); });
     chart.over.addEventListener("mouseleave", () => page.hover(null));
   }
 
@@ -223,7 +224,7 @@ export function columnPlot(column, facts, members, page, title = column) {
       const difference = element("span", { class: "difference" });
       items.push({ shown, difference });
       const swatch = element("i", { class: "swatch" });
-      swatch.style.background = states ? "none" : colorOf(j);
+      swatch.style.background = states ? "none" : `var(${variable(j)})`;
       return element("li", {}, element("button", { class: "plain label", "aria-pressed": String(!isHidden(j)), onclick: () => page.toggle(`${column}[${j}]`) }, swatch, nameOf(j)),
         ...shown.flatMap(([value, hovered], m) => { value.title = members[m].label; return [value, hovered]; }), difference);
     }), ...(facts.elements > count() && count() ? [element("li", { class: "dim" }, `${count()} of ${facts.elements} elements`)] : []));
@@ -260,8 +261,48 @@ export function columnPlot(column, facts, members, page, title = column) {
     notes.replaceChildren(...chips, ...(base ? [element("span", { class: "dim" }, `drawn from ${base} on`)] : []), ...(failed ? [element("span", { class: "error", role: "alert" }, failed)] : []), ...FLAGS.filter(([bit]) => flags & bit).map(([, color, text]) => element("span", { class: "swatch", "data-color": color }, text)));
   }
 
+  // Two fingers, or the wheel with Ctrl, zoom around what is under them; one finger moves the row. The plot is made again
+  // meanwhile, so the places are asked for on the surface, which stays.
+  const fingers = new Map();
+  let grip = null, pinched = 0;
+  const valueAt = (x) => chart.posToVal(x - chart.over.getBoundingClientRect().left, "x");
+
+  function around(x, value, perPixel) {
+    const { left, width } = chart.over.getBoundingClientRect();
+    const first = value - (x - left) * perPixel;
+    page.zoom(Math.round(first + 0.5), Math.round(first + width * perPixel + 0.5));
+  }
+
+  function lift({ pointerId }) {
+    fingers.delete(pointerId);
+    grip = null;
+  }
+
+  surface.addEventListener("pointerdown", (event) => {
+    if (event.pointerType !== "touch" || !chart) return;
+    fingers.set(event.pointerId, event.clientX);
+    const places = [...fingers.values()];
+    grip = places.length === 2 ? places.map(valueAt) : null;
+  });
+  surface.addEventListener("pointermove", (event) => {
+    if (!fingers.has(event.pointerId) || !chart) return;
+    fingers.set(event.pointerId, event.clientX);
+    const [one, other] = [...fingers.values()];
+    if (fingers.size === 1) page.pick(valueAt(one));
+    if (!grip || Math.abs(other - one) < 8 || event.timeStamp < pinched + PINCH) return;
+    pinched = event.timeStamp;
+    around(one, grip[0], Math.abs((grip[1] - grip[0]) / (other - one)));
+  });
+  for (const kind of ["pointerup", "pointercancel"]) surface.addEventListener(kind, lift);
+  surface.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey || !chart) return;
+    event.preventDefault();
+    const { first, last } = page.range, factor = 2 ** (Math.sign(event.deltaY) / 2);
+    around(event.clientX, valueAt(event.clientX), ((last - first) * factor) / chart.over.clientWidth);
+  }, { passive: false });
+
   const plot = {
-    column, box, title,
+    column, box, title, states,
     say(found) { chips = found; say(); },
     async load() {
       const mine = ++asked;
@@ -338,6 +379,7 @@ export function columnPlot(column, facts, members, page, title = column) {
         context.fill();
       }
     },
+    drawn: () => chart !== null,
     canvas: () => chart?.ctx.canvas,
     legend: () => Array.from({ length: count() }, (_, j) => ({ color: states ? null : colorOf(j), text: `${nameOf(j)} ${members.map((member, m) => words(m, j, member.rowOf(head))).join(" / ")}` })).filter((_, j) => !isHidden(j)),
     heads: () => (lines.head?.hidden ? null : chart.valToPos(head, "x", true)),
@@ -352,6 +394,7 @@ export function columnPlot(column, facts, members, page, title = column) {
   return plot;
 }
 
+const room = (value) => Math.max(1, Math.abs(value) / 20); // around a curve of one value
 const tick = (value) => (Math.abs(value) >= 1e5 ? value.toExponential(Number.isInteger(value / 10 ** Math.floor(Math.log10(Math.abs(value)))) ? 0 : 1) : short(value));
 
 // Places to mark with points: all where they are far apart, otherwise those without neighbours.
@@ -363,6 +406,5 @@ function alone(y, width) {
 }
 
 function stateColor(value) {
-  const colors = ["#5f6d75", "#1c7ed6", "#d9480f", "#2b8a3e", "#9c36b5", "#c92a2a", "#0b7285", "#a85d00", "#5f3dc4", "#c2255c", "#4c7a0b", "#364fc7"];
-  return Number.isFinite(value) ? colors[((Math.round(value) % colors.length) + colors.length) % colors.length] : "transparent";
+  return Number.isFinite(value) ? BANDS[((Math.round(value) % BANDS.length) + BANDS.length) % BANDS.length] : "transparent";
 }

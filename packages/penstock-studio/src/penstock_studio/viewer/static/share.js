@@ -8,7 +8,7 @@ export function copied(text) {
     button.textContent = "Copied";
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   } }, "Copy");
-  return element("div", { class: "copied" }, element("pre", {}, text), button);
+  return element("div", { class: "copied" }, element("pre", { tabindex: "0" }, text), button);
 }
 
 // A link that saves a value as a file. The page may load only what the server has, so the text is in the link.

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from penstock.core.recycler import LEAST, Recycler
 from penstock.data import from_arrays
-from penstock.data.recycler import LEAST, Recycler
 
 BYTE = np.dtype("u1")
 
