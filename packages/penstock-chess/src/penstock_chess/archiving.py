@@ -1,4 +1,4 @@
-"""Archiving behind a live run: each game that is read for the first time is added to an archive."""
+"""Archives and live runs: games that are read for the first time are added to one, and `ArchiveInlet` reads one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from penstock.core.arrays import ByteArray
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import StateError
 from penstock_chess.formats.archive import ArchiveSource, ArchiveWriter
 from penstock_chess.formats.lc0 import SPEC, ChunkFile, Missing
@@ -17,6 +17,7 @@ from penstock_live.chunk_source import ChunkSource, Opener, Wanted, WantedOfEach
 from penstock_live.chunk_sources import ChunkSourceLoader
 from penstock_live.directory import FilePathProvider
 from penstock_live.open_source import OpenSource
+from penstock_live.source_chunks import EpisodeInlet
 
 
 class GameArchive:
@@ -89,9 +90,9 @@ class ArchivedChunks(ChunkSource):
     def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[ByteArray | None]:
         """As `ChunkSource.load_some`; chunks that are not archived are left to `load`."""
         known = [number for number, i in enumerate(chunks) if f"{self._stored}:{i}" in self._archive]
-        loaded = self._chunks.load_some([chunks[number] for number in known], lambda k, n: wanted(known[k], n))
+        some = self._chunks.load_some([chunks[number] for number in known], lambda k, n: wanted(known[k], n))
         frames: list[ByteArray | None] = [None] * len(chunks)
-        for number, each in zip(known, loaded, strict=True):
+        for number, each in zip(known, some, strict=True):
             frames[number] = each
         return frames
 
@@ -122,3 +123,19 @@ class ArchivingLoader(ChunkSourceLoader):
     def close(self) -> None:
         super().close()
         self._archive.close()
+
+
+class ArchiveInlet(EpisodeInlet):
+    """Reads the games of an archive as chunks, and appended games when they are there. Rows are frames."""
+
+    def __init__(self, source: ArchiveSource) -> None:
+        super().__init__(source, list(source.spec))
+        self._archive = source
+
+    @override
+    def read(self, episode: int) -> ByteArray:
+        return self._archive.frames(episode)
+
+    @override
+    def rows(self, steps: IntArray) -> ByteArray:
+        return self._archive.frame_rows(steps)
