@@ -1,5 +1,6 @@
 # Every target makes the environment it needs: .venv, filled by pip from constraints.txt. A second call finds it ready.
 PYTHON ?= python3
+PYTHONS ?= $(PYTHON)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 MINUTES ?= 5
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
@@ -34,7 +35,7 @@ CALLING_KERNELS := tests/kernels tests/plan tests/data tests/containers packages
 
 EXAMPLES := $(basename $(notdir $(shell grep -l -- --out examples/*.py)))
 
-.PHONY: help demo examples test quick alone trainers browser check fuzz kernels bounds figures docs outputs wheels dist bench clean
+.PHONY: help demo examples test quick alone trainers browser check fuzz kernels bounds figures docs outputs wheels dist tried bench clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -100,19 +101,22 @@ outputs: .venv/dev.stamp ## run the pages and keep their outputs in docs/outputs
 wheels: .venv/dev.stamp ## wheels of all distributions, with compiled kernels, in dist; for arm64 and macOS as well where ziglang is installed
 	$(BIN)/python tools/wheels.py --out dist
 
-dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried in two empty environments: the core, and all
-	rm -rf dist .build/core .build/all
+dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried in empty environments of PYTHONS="python3.11 python3.14"
+	rm -rf dist
 	@set -e; for folder in . $(PACKAGES); do (cd $$folder && $(CURDIR)/$(BIN)/python -m hatchling build -t sdist -d $(CURDIR)/dist); done
 	$(MAKE) --no-print-directory wheels
 	$(BIN)/python tools/wheels.py --out dist --check
-	$(PYTHON) -m venv .build/core
-	.build/core/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/penstock-*manylinux*x86_64.whl
-	.build/core/bin/penstock info tests/golden/minari/0.5.4/hdf5-image-v0
-	.build/core/bin/python -c "import penstock, numpy; print(next(iter(penstock.from_arrays({'x': numpy.ones(40)}, [10] * 4).sequences().shuffle(seed=0).pack(16).loader(2))))"
-	$(PYTHON) -m venv .build/all
-	.build/all/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/*none-any.whl dist/*manylinux*x86_64.whl
-	.build/all/bin/penstock formats
-	.build/all/bin/python -c "import $(shell echo $(notdir $(PACKAGES)) | tr -- '- ' '_,')"
+	@set -e; for python in $(PYTHONS); do \
+		$(MAKE) --no-print-directory tried PYTHON=$$python TRIED="--compiled" FILES="$$(echo dist/penstock-*manylinux*x86_64.whl)"; \
+		$(MAKE) --no-print-directory tried PYTHON=$$python TRIED="--compiled" FILES="$$(echo dist/*none-any.whl dist/*manylinux*x86_64.whl)"; \
+		$(MAKE) --no-print-directory tried PYTHON=$$python FILES="$$(echo dist/*.tar.gz) numba"; done
+
+tried:
+	@echo "$(PYTHON): $(FILES)"
+	@rm -rf .build/tried && $(PYTHON) -m venv .build/tried
+	@.build/tried/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt $(FILES)
+	@.build/tried/bin/penstock formats >/dev/null
+	@.build/tried/bin/python tools/installed.py $(TRIED)
 
 .venv/browser.stamp: .venv/dev.stamp
 	$(PIP) --no-build-isolation --group browser

@@ -2,11 +2,12 @@
 
 The table has the goal of each case with compiled kernels, which wheels and all later processes of a clone have.
 
-    python benchmarks/first_use.py [--only windows] [--kernels 10]
+    python benchmarks/first_use.py [--only windows] [--kernels 10] [--wheels .build/all/bin/python]
 
 Each case runs in a new process on one core, with an empty cache of kernels (`NUMBA_CACHE_DIR`). "fresh" is the CPU time
 of the first call with that cache, all threads together, with the import of numba. "cached" is the CPU time of the next
 process, which loads the kernels. Python's own bytecode is there, as pip writes it when it installs a package.
+"wheel" is the first call with the interpreter of `--wheels`, where the wheels of `make dist` are, with an empty cache.
 `--kernels N` lists the N functions that cost most to compile, without what they call.
 """
 
@@ -221,9 +222,9 @@ def child(name: str, kernels: int) -> None:
     print(json.dumps({"seconds": spent, "kernels": listed}))
 
 
-def run(name: str, folder: str, kernels: int) -> dict[str, Any]:
+def run(name: str, folder: str, kernels: int, python: str = sys.executable) -> dict[str, Any]:
     """The figures of a case, measured in a new process with this cache of kernels."""
-    command = [sys.executable, __file__, "--case", name, "--kernels", str(kernels)]
+    command = [python, __file__, "--case", name, "--kernels", str(kernels)]
     environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -233,12 +234,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=CASES, action="append")
     parser.add_argument("--kernels", type=int, default=0, metavar="N")
+    parser.add_argument("--wheels", metavar="PYTHON", help="an interpreter with the wheels, to measure as well")
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
         child(options.case, options.kernels)
         return
-    print(f"{'CPU seconds':<40} {'fresh':>6} {'cached':>7} {'goal':>5}")
+    print(f"{'CPU seconds':<40} {'fresh':>6} {'cached':>7} {'goal':>5} {'wheel':>6}")
     package = find_spec("penstock")
     assert package is not None
     assert package.origin is not None
@@ -247,9 +249,15 @@ def main() -> None:
         title, _, goal = CASES[name]
         with tempfile.TemporaryDirectory() as folder:
             fresh, cached = run(name, folder, options.kernels), run(name, folder, 0)
-        print(f"{title:<40} {fresh['seconds']:6.2f} {cached['seconds']:7.2f} {goal:5.2f}", flush=True)
+        row = f"{title:<40} {fresh['seconds']:6.2f} {cached['seconds']:7.2f} {goal:5.2f}"
         record(name, fresh["seconds"], "s")
         record(f"{name}.cached", cached["seconds"], "s")
+        if options.wheels:
+            with tempfile.TemporaryDirectory() as folder:
+                wheel = run(name, folder, 0, options.wheels)
+            row += f" {wheel['seconds']:6.2f}"
+            record(f"{name}.wheel", wheel["seconds"], "s")
+        print(row, flush=True)
         for function, seconds, count in fresh["kernels"]:
             print(f"    {seconds:6.2f}  {count:2} x {function}")
 

@@ -3,8 +3,9 @@
     python tools/wheels.py [--out dist] [--only penstock] [--check]
 
 Each distribution with kernels gets a library of them next to their modules, and the core the extension that calls
-them. Wheels need no numba. The others are wheels of Python alone. Those for arm64 and macOS were never run. `--check`
-builds nothing: it says which wheels were built from other sources than those here.
+them. Wheels need no numba. The others are wheels of Python alone. Those for macOS were never run. A free-threaded
+Python builds wheels for its own version, which were never run either. `--check` builds nothing: it says which wheels
+were built from other sources than those here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import multiprocessing
 import re
 import sys
+import sysconfig
 import tempfile
 import zipfile
 from concurrent.futures import ProcessPoolExecutor
@@ -84,6 +86,12 @@ def tag_of(files: list[Path], machine: str) -> str:
     return f"manylinux_{major}_{minor}_{machine}"
 
 
+def python_tag() -> str:
+    """The interpreters that the extension is for: all since 3.11, or, built without a GIL, those of one version."""
+    version = f"cp3{sys.version_info.minor}"
+    return f"{version}-{version}t" if sysconfig.get_config_var("Py_GIL_DISABLED") else "cp311-abi3"
+
+
 class KernelWheel(WheelBuilder):
     """A wheel with more files in it."""
 
@@ -114,8 +122,7 @@ def build(folder: Path, platform: Platform, objects: dict[str, list[bytes]], dig
             files[Path(scratch, library.BINDING)] = f"{kernels}/{library.BINDING}"
             building.build_binding(Path(scratch, library.BINDING), platform.command)
         machine = "aarch64" if platform.levels == ("arm64",) else "x86_64"
-        python = "cp311-abi3" if folder == ROOT else "py3-none"
-        tag = f"{python}-{platform.tag or tag_of(list(files), machine)}"
+        tag = f"{python_tag() if folder == ROOT else 'py3-none'}-{platform.tag or tag_of(list(files), machine)}"
         return next(KernelWheel(folder, files, tag).build(directory=str(out), versions=["standard"]))
 
 

@@ -13,6 +13,7 @@ import pytest
 import penstock
 from penstock.data.dataset_facts import histogram_of
 from penstock.errors import DamageWarning
+from tests.packages import of_installed
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -38,8 +39,9 @@ def test_a_robot_dataset_has_texts_and_pictures() -> None:
     assert "observations/effort[1, 2]" in page
 
 
-def test_what_is_left_out_is_said_once() -> None:
-    page = shown("driving/waymo")
+@pytest.mark.parametrize("format", of_installed(["waymo"]))
+def test_what_is_left_out_is_said_once(format: str) -> None:
+    page = shown(f"driving/{format}")
     assert page.count("frames without a pose of the ego") == 1
     assert "&lt;U16" in page  # a column without figures
 

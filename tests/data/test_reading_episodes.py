@@ -1,5 +1,7 @@
 """Whole episodes, one and many: the values of NumPy and h5py, whichever way they are chosen."""
 
+# pyright: basic
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -95,7 +97,8 @@ def test_episodes_in_any_order_are_what_numpy_cuts(seed: int, kind: str, tmp_pat
         assert [episode.id for episode in read] == [e % 60 for e in numbers]
         for episode, e in zip(read, numbers, strict=True):
             assert_same(episode, expected[e])
-    for index in (7, -1, np.int32(59), np.uint8(3), np.array(-60)):
+    indices: list[Any] = [7, -1, np.int32(59), np.uint8(3), np.array(-60)]
+    for index in indices:
         assert_same(opened[index], expected[int(index)])
     short = opened.filter("total_steps < 50")
     assert [episode.id for episode in short] == [e for e in range(60) if len(expected[e]["rewards"]) < 50]

@@ -64,6 +64,10 @@ def info(
     except UnknownFormatError:
         if Path(location).exists() and not as_json and (sketch := Sketch.of(Path(location))).looks:
             Console().print(sketch_table(sketch))
+            lacking = any("not installed" in (look.error or "") for look in sketch.looks)
+            then = "install what the table names, then call" if lacking else "call"
+            message = f"expected a dataset, got files that no format recognises; {then} `penstock adopt {location}`"
+            raise UnknownFormatError(f"{message}, which guesses how to read them") from None
         raise
     with dataset:
         lengths, returns = np.diff(dataset.offsets), returns_of(dataset)

@@ -158,7 +158,7 @@ def _optional(name: str) -> Any:
 
 @cache
 def _imagecodecs() -> Any:
-    """Return the module, or None. Its warnings, as of colour profiles, are not printed unless a program handles logs."""
+    """Return the module, or None. Its warnings, as of colour profiles, are printed only if a program handles logs."""
     if (module := _optional("imagecodecs")) is not None:
         logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
     return module

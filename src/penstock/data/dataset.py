@@ -16,7 +16,7 @@ from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
 from penstock.core.html import page, steps, table
-from penstock.core.narrowing import is_mapping
+from penstock.core.narrowing import is_integer, is_mapping
 from penstock.core.other_names import EPISODES, OtherNames
 from penstock.core.spec import Align, Field, Spec
 from penstock.core.text import counted
@@ -134,7 +134,7 @@ class EpisodeDataset(OtherNames):
             IndexError: There is no such episode, or the mask has another length.
             ArgumentError: `index` is none of these.
         """
-        if isinstance(index, int | np.integer) and not isinstance(index, bool):
+        if is_integer(index) and not isinstance(index, bool):
             number, n = operator.index(index), len(self)
             if not -n <= number < n:
                 raise IndexError(f"expected an episode within 0:{n}, got {number}")

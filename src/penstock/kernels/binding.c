@@ -19,7 +19,7 @@ enum { MOST_ARGUMENTS = 32, MOST_AXES = 5, MOST_RESULTS = 8, SCALAR = -1 };
 typedef int (*entry_t)(void *, const int64_t *);
 typedef struct { char kind; int size, axes, flags; } argument_t; /* axes is SCALAR for a scalar */
 typedef struct {
-    entry_t entry; /* NULL until the first call with these types */
+    entry_t entry; /* NULL until the first call with these types; written last, as threads may call without a GIL */
     int arguments, results;
     argument_t argument[MOST_ARGUMENTS];
     argument_t result[MOST_RESULTS];
@@ -200,7 +200,7 @@ static int find(const kernel_t *kernel, variant_t *variant, Py_ssize_t number) {
             PyErr_Format(PyExc_ValueError, "expected an address and results such as 'i8 b1', got %R", found);
             done = -1;
         } else {
-            variant->entry = (entry_t)(uintptr_t)address;
+            __atomic_store_n(&variant->entry, (entry_t)(uintptr_t)address, __ATOMIC_RELEASE);
         }
     }
     Py_DECREF(found);
@@ -216,7 +216,7 @@ static PyObject *call(PyObject *self, PyObject *const *given, Py_ssize_t count) 
         int fits = fill(variant, given, count, slot);
         if (fits < 0) return NULL;
         if (!fits) continue;
-        if (!variant->entry && find(kernel, variant, i) < 0) return NULL;
+        if (!__atomic_load_n(&variant->entry, __ATOMIC_ACQUIRE) && find(kernel, variant, i) < 0) return NULL;
         int failed;
         Py_BEGIN_ALLOW_THREADS
         failed = variant->entry(result, slot);

@@ -139,7 +139,7 @@ def test_names_can_be_said(tmp_path):
         FORMAT.open(path, kind="npz", names={**said, "rewards": "gone"})
     with pytest.raises(TypeError, match="'reward'"):
         FORMAT.open(path, kind="npz", names={"reward": "x"})
-    with pytest.raises(FormatError, match=r"'actions': \['actions', 'action', 'acts', 'act', 'acs'\].*`names`"):
+    with pytest.raises(FormatError, match=r"'actions': \['actions', 'action', 'acts', 'act', 'acs', 'ac'\].*`names`"):
         FORMAT.open(path, kind="npz")
 
 

@@ -107,6 +107,7 @@ def test_info_shows_a_table_of_what_is_there(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["info", str(csv_runs(tmp_path))], env={"COLUMNS": "150"})
     assert shown.exit_code == 2
     assert "run_1.csv" in shown.stdout
+    assert f"; call `penstock adopt {tmp_path}`, which guesses how to read them" in shown.stderr
     assert re.search(r"obs_0 +int64 \[2\]", shown.stdout)
 
 

@@ -72,7 +72,7 @@ def stated_rate(metadata: Mapping[str, Any]) -> float | None:
 
 def number_columns(stored: Sequence[Mapping[str, Any]]) -> dict[str, AnyArray]:
     """Return each entry that is a number in some episode as a column."""
-    names = dict.fromkeys(name for entry in stored for name, value in entry.items() if _is_number(value))
+    names = dict.fromkeys(name for entry in filter(None, stored) for name, value in entry.items() if _is_number(value))
     return {name: _number_column([entry.get(name) for entry in stored]) for name in names}
 
 

@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,8 @@ def read_bytes(path: Path, start: int = 0) -> bytes:
 
 def sound_entries(entries: StructArray) -> BoolArray:
     """`[E]` bool: which entries have the right checksum. Cost: 0.2 µs an entry."""
-    raw, body = memoryview(entries.tobytes()), _BODY.size
-    checksums = np.fromiter((zlib.crc32(raw[i : i + body]) for i in range(0, len(raw), SIZE)), np.uint32, len(entries))
+    bodies = struct.iter_unpack(f"{_BODY.size}s{SIZE - _BODY.size}x", entries.tobytes())
+    checksums = np.fromiter(map(zlib.crc32, map(itemgetter(0), bodies)), np.uint32, len(entries))
     return checksums == entries["check"]
 
 
