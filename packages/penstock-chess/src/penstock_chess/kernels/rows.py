@@ -289,7 +289,8 @@ def _decode_field(
 ) -> int:
     base, first = np.int64(values.ctypes.data), np.int64(out.ctypes.data)
     width = out.shape[1]
-    for place in places:
+    for i in range(len(places)):
+        place = int(places[i])
         row, to = base + offsets[place], first + place * width
         _, policy, moves, flags = parts(row, offsets[place], offsets[place + 1], len(values))
         if moves < 0:

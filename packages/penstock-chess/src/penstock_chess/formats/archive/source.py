@@ -109,6 +109,4 @@ class ArchiveSource(OverlaySource):
         self._last = _LastRows()
 
 
-_OFFSETS = FRAME.fields
-assert _OFFSETS is not None
-_BYTES = {name: int(_OFFSETS[name][1]) for name in SPEC}
+_BYTES = {name: int(place[1]) for name, place in (FRAME.fields or {}).items() if name in SPEC}
