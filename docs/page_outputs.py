@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -108,7 +109,11 @@ def prune() -> None:
 
 def cleaned(text: str, folder: str) -> str:
     """An output as it is kept: without folders of this machine, and spaces at the ends of lines."""
-    lines = text.replace(folder, HOME).replace(str(Path.home()), HOME).splitlines()
+    cache = os.environ.get("PENSTOCK_CACHE", "")  # tests have one of their own
+    known = {cache: f"{HOME}/.cache/penstock", folder: HOME, str(Path.home()): HOME}
+    for place, shown in known.items():
+        text = text.replace(place, shown) if place else text
+    lines = text.splitlines()
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 

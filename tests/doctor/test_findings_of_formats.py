@@ -164,7 +164,8 @@ def test_the_page_lists_every_kind_of_finding_and_every_format() -> None:
     assert [name for name, formats in PAGE.items() if not formats] == elsewhere
     sets = {"argoverse2", "nuplan", "py123d", "waymo"}  # read-only: `tests/sets` of penstock-driving plants into them
     assert {name for formats in page.values() for name in formats} - sets == NAMES.keys()
-    others = {"native", "mapping"}  # read by the classes of `demos`; files of other formats by a mapping
+    # Read by the classes of `demos`; files of other formats by a mapping; a column store.
+    others = {"native", "mapping", "lc0-archive"}
     assert available().keys() - others - sets == NAMES.keys()
 
 

@@ -286,8 +286,9 @@ def test_episodes_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     findings = {finding.name: finding for finding in examine(source, deep=True).findings}
     assert findings["unreadable"].episodes == (1,)
     assert "rust" in findings["unreadable"].message
-    assert findings["nan"].episodes == (1,)  # in another column of the episode that cannot be read whole
-    assert findings.keys() == {"unreadable"}
+    # What is planted into another column of the episode that cannot be read whole.
+    assert findings["nan"].episodes == (1,)
+    assert findings.keys() == {"unreadable", *(finding.name for finding in examine(inner, deep=True).findings)}
 
 
 def _all(source: MemorySource, path: str) -> penstock.transforms.Selection:

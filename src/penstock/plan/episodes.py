@@ -103,7 +103,7 @@ class Episodes:
 
         texts: dict[str, Array] = {}
         for name in asked:
-            if name not in table and name not in stored:
+            if name not in table and name not in stored and name not in self.aligns:
                 with suppress(PlanError, KeyError):
                     texts[name] = self.stored(name)
         return LazyColumns([*table, *stored, *texts], len(self), read)
