@@ -112,6 +112,10 @@ def test_functions_must_give_booleans() -> None:
     for function in (lambda t: t["steps"], lambda t: np.ones(3, bool), lambda t: np.ones((5, 1), bool)):
         with pytest.raises(PlanError, match=r"one boolean an episode \(5\)"):
             Where(function).choose(EPISODES)
+    with pytest.raises(PlanError, match=r"a column among .*, got \.length; it gets the columns of all episodes"):
+        Where(lambda episode: episode.length > 2).choose(EPISODES)
+    with pytest.raises(AttributeError, match="nothing"):  # a mistake of the function elsewhere stays as it is
+        Where(lambda _: np.nothing).choose(EPISODES)
     with pytest.raises(PlanError, match="an expression or a function, got 5"):
         Where(5)  # type: ignore[arg-type]
 

@@ -65,8 +65,13 @@ class Where(EpisodeTransform):
             hint = "compare with something"
             chosen = np.broadcast_to(chosen, len(episodes)) if chosen.shape == () else chosen
         else:
-            chosen, why = np.asarray(self.condition(table)), "Where(function)"
             hint = "it gets the columns of all episodes, as in filter(lambda table: table['total_steps'] > 10)"
+            try:
+                chosen, why = np.asarray(self.condition(table)), "Where(function)"
+            except AttributeError as error:
+                if error.obj is not table:
+                    raise
+                raise PlanError(f"expected a column among {list(table)}, got .{error.name}; {hint}") from error
         if chosen.dtype != np.bool_ or chosen.shape != (len(episodes),):
             raise PlanError(
                 f"expected {why} to give one boolean an episode ({len(episodes)}), "
