@@ -37,7 +37,7 @@ DATA = {
     "zarr": "zarr/buffer3.zarr.zip",
     **{name: f"driving/{name}" for name in ("argoverse2", "nuplan", "py123d", "waymo")},
 }
-NAMES = (*DATA, "columns", "webdataset", "tables", "mapping")
+NAMES = (*DATA, "columns", "webdataset", "tables", "mapping", "lc0-archive")
 THEMES = ("phone", "dark")
 
 
@@ -48,6 +48,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewerServer]:
     for name, path in DATA.items():
         copy = shutil.copytree if (GOLDEN / path).is_dir() else shutil.copy
         copy(GOLDEN / path, folder / name)
+    penstock.convert(GOLDEN / DATA["lc0"], folder / "lc0-archive", format="lc0-archive", certificate=False)
     with penstock.open(GOLDEN / DATA["lerobot"]) as robot:
         for name in ("columns", "webdataset"):
             target = folder / ("webdataset.tar" if name == "webdataset" else name)
