@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,25 @@ class Forks:
         assert self.process.stdout is not None
         self.process.stdout.close()
         assert self.process.wait(SECONDS) == 0
+
+
+def kill_before_call(number: int, names: Iterable[str]) -> Callable[[], int]:
+    """Let this process be killed before its call `number` of functions of `os`; return what counts the calls so far."""
+    calls = 0
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*arguments: Any, **named: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*arguments, **named)
+
+        return made
+
+    for name in names:
+        setattr(os, name, counted(getattr(os, name)))
+    return lambda: calls
 
 
 def serve(work: Callable[[dict[str, Any]], None]) -> None:

@@ -7,14 +7,12 @@ number of the call before which the process is killed, or -1, and `calls`, a fil
 from __future__ import annotations
 
 import importlib
-import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import penstock
-from tests.forking import Forks, serve
+from tests.forking import Forks, kill_before_call, serve
 
 IMPORTED = ("h5py", "penstock.conversion.certificate", "pyarrow.parquet")
 CALLS = ("replace", "rename", "pwrite", "pwritev", "write", "unlink", "mkdir", "ftruncate", "fsync")  # change the disk
@@ -40,22 +38,9 @@ class Conversions(Forks):
 
 
 def work(task: dict[str, Any]) -> None:
-    left = task["at"]
-
-    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-        def made(*arguments: Any, **named: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*arguments, **named)
-
-        return made
-
-    for name in CALLS:
-        setattr(os, name, counted(getattr(os, name)))
+    calls = kill_before_call(task["at"], CALLS)
     penstock.convert(task["source"], task["out"], format=task["format"], options=task["options"])
-    Path(task["calls"]).write_text(str(task["at"] - left))
+    Path(task["calls"]).write_text(str(calls()))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import json
 import os
 import random
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from penstock.errors import ArgumentError, FormatError, LockedError
 from penstock.formats.base.format import available, named
 from tests.doctor import repairs
 from tests.doctor.repairs import CAMERA, Plant, append, shorten, tables, write
+from tests.forking import kill_before_call
 from tests.packages import modules_of_packages
 
 PACKAGES = modules_of_packages("doctor_cases")
@@ -223,20 +223,7 @@ def killed_at(at: int, path: Path) -> int:
     """Repair in a child process that is killed at one of its calls that change the disk; its exit status."""
     child = os.fork()
     if child == 0:
-        left = at
-
-        def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-            def made(*arguments: Any, **named: Any) -> Any:
-                nonlocal left
-                left -= 1
-                if left == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return call(*arguments, **named)
-
-            return made
-
-        for name in ("replace", "rename", "pwrite", "unlink", "mkdir", "ftruncate", "fsync"):
-            setattr(os, name, counted(getattr(os, name)))
+        kill_before_call(at, ("replace", "rename", "pwrite", "unlink", "mkdir", "ftruncate", "fsync"))
         repair(path, in_place=True, progress=False, threads=0)
         os._exit(0)
     _, status = os.waitpid(child, 0)

@@ -93,6 +93,7 @@ class Episode:
             metadata: Metadata of the episode.
         """
         episode = cls.__new__(cls)
+        # A frozen dataclass without slots: one call in place of one a field, for each episode that is read.
         vars(episode).update(spec=spec, columns=columns, id=id, metadata=metadata)
         return episode
 

@@ -38,7 +38,6 @@ from penstock.formats.minari.hdf5_index import MAIN, HDF5Index, build
 Layout = Literal["0.5", "0.4"]
 
 HELD = 1 << 16  # episodes whose metadata stays decoded
-STATISTICS = ("max", "min", "mean", "std", "sum")  # attributes of the rewards dataset of an episode
 _JOINED = ("author", "author_email")
 ROOT_MARKS = ("observation_space", "action_space", "total_episodes", "env_spec")
 
@@ -258,7 +257,7 @@ def _plain(value: Any) -> Any:
 
 def statistics_of(rewards: Dataset) -> dict[str, Any]:
     """The statistics on a rewards dataset, under the names of today: `rewards_max` and so on."""
-    return {f"rewards_{name}": rewards.attrs[name] for name in STATISTICS if name in rewards.attrs}
+    return {f"rewards_{name}": rewards.attrs[name] for name in metadata.STATISTICS if name in rewards.attrs}
 
 
 def attributes_of(entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from penstock.errors import FormatError, SpecError
 from penstock.formats.minari import ids, metadata, writing
 from penstock.formats.minari.columns import stored_path
 from penstock.formats.minari.hdf5_index import EPISODE, MAIN
-from penstock.formats.minari.hdf5_source import STATISTICS, Hdf5Source, Layout, attributes_of, read_attributes
+from penstock.formats.minari.hdf5_source import Hdf5Source, Layout, attributes_of, read_attributes
 from penstock.formats.minari.metadata import TotalsFile, changed, flattened
 
 _COMMIT_BYTES = 256 << 20  # of values between two commits, when parts are joined
@@ -209,7 +209,7 @@ class Hdf5Writer(writing.DatasetWriter):
         entries = self._plan.entries(episode, number)
         beside: dict[str, dict[str, Any]] = {}
         if self._layout == "0.4":
-            names = {name: f"rewards_{name}" for name in STATISTICS if f"rewards_{name}" in entries}
+            names = {name: f"rewards_{name}" for name in metadata.STATISTICS if f"rewards_{name}" in entries}
             beside["rewards"] = {name: np.float64(entries.pop(key)) for name, key in names.items()}
             entries.setdefault("seed", "None")
         return attributes(entries), beside

@@ -27,6 +27,7 @@ LIMIT = 64 << 20  # bytes; bounds of a (480, 640, 3) image take 9 MB
 VERSION = "0.5.4"  # the standard that is written
 LEGACY_VERSION = "~=0.4"
 _STANDARD = frozenset(("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Text", "Tuple", "Dict"))
+STATISTICS = ("max", "min", "mean", "std", "sum")  # of the rewards of an episode, after `rewards_`
 _TOTALS = ("total_episodes", "total_steps", "dataset_size")
 FIXED = frozenset(
     ("dataset_id", "observation_space", "action_space", "env_spec", "data_format", "jpeg_encoding", "minari_version")
@@ -262,9 +263,6 @@ def statistics(rewards: Any) -> dict[str, float]:
         "rewards_max": high,
         "rewards_min": low,
     }
-
-
-STATISTICS = frozenset(statistics([0.0]))
 
 
 def size_of(data: Path) -> float:

@@ -126,7 +126,7 @@ class WritePlan:
         """The metadata of an episode as it is stored: `id`, `total_steps`, statistics, and what came with it."""
         steps = len(episode)
         given = {k: v for k, v in episode.metadata.items() if v is not None and k not in ("id", "total_steps")}
-        known = not self.statistics or given.keys() >= metadata.STATISTICS
+        known = not self.statistics or all(f"rewards_{name}" in given for name in metadata.STATISTICS)
         entries = {} if known else metadata.statistics(episode.rewards)
         if "seed" in given:
             given["seed"] = seed_of(given["seed"])
