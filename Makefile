@@ -80,7 +80,7 @@ bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of 
 	PENSTOCK_KERNELS=numba NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
 		-o faulthandler_timeout=3600 --hypothesis-profile random $(CALLING_KERNELS)
 
-bench: .venv/dev.stamp ## ten things that people wait for, of penstock, NumPy and what else is installed: three minutes
+bench: .venv/dev.stamp ## twelve things that people wait for, of penstock, NumPy and what else is installed: three minutes
 	$(BIN)/python benchmarks/bench.py $(if $(AGAINST),--against $(AGAINST))
 
 figures: .venv/browser.stamp .build/reference.stamp .build/peers.stamp .build/lerobot.stamp .build/tfds.stamp .build/zarr3.stamp ## measure every figure of README and docs, other libraries as well

@@ -1,4 +1,4 @@
-"""Archives of games: every frame in some 420 bytes, read alone. A column store whose one column is compact rows."""
+"""Archives of games: every frame in about 430 bytes, read alone. A column store whose one column is compact rows."""
 
 from penstock_chess.formats.archive.format import ArchiveFormat
 from penstock_chess.formats.archive.source import ROWS, ArchiveSource
