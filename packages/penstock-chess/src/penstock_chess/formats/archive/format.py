@@ -27,7 +27,7 @@ class ArchiveFormat(ColumnsFormat):
     """
 
     name: ClassVar[str] = CONTENT
-    description: ClassVar[str] = "training games of Leela Chess Zero in about 430 bytes a frame: any frame is read alone"
+    description: ClassVar[str] = "training games of Leela Chess Zero, about 430 bytes a frame; any frame is read alone"
 
     @override
     def recognises(self, path: Path) -> bool:
