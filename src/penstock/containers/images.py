@@ -245,7 +245,9 @@ def _opened(blob: bytes, most_pixels: int) -> tuple[Any, str]:
         image = pillow.open(io.BytesIO(blob), formats=READABLE)
     except (OSError, SyntaxError, ValueError, EOFError, pillow.DecompressionBombError) as error:
         why = "" if isinstance(error, pillow.UnidentifiedImageError) else f": {error}"
-        raise FormatError(f"expected an image ({', '.join(READABLE)}), got bytes that begin with {blob[:8]!r}{why}") from error
+        raise FormatError(
+            f"expected an image ({', '.join(READABLE)}), got bytes that begin with {blob[:8]!r}{why}"
+        ) from error
     if image.width * image.height > most_pixels:
         raise UnsafeDataError(f"expected an image of at most {most_pixels} pixels, got {image.size}")
     mode: str = image.mode

@@ -20,7 +20,8 @@ SAMPLES = 16  # rows and columns of a picture that are compared
 def shown_episodes(contents: EpisodeContents, lengths: IntArray) -> list[dict[str, Any]]:
     """Return `episode`, `steps`, `camera` and `rows` of the pictures to show: the first and the last one of each.
 
-    Episodes whose pictures cannot be read are among them, because asking for them says why. Of data that a view draws, the camera is an empty text. Cost: reads two pictures of each of `COMPARED` episodes.
+    Episodes whose pictures cannot be read are among them, because asking for them says why. Of data that a view draws,
+    the camera is an empty text. Cost: reads two pictures of each of `COMPARED` episodes.
     """
     if not contents.cameras:
         drawn = spread_episodes(len(lengths), SHOWN) if contents.view else []
