@@ -244,7 +244,10 @@ def _opened(blob: bytes, most_pixels: int) -> tuple[Any, str]:
     try:
         image = pillow.open(io.BytesIO(blob), formats=READABLE)
     except (OSError, SyntaxError, ValueError, EOFError, pillow.DecompressionBombError) as error:
-        raise FormatError(f"expected an image of {READABLE}, got {blob[:8]!r}...: {error}") from error
+        why = "" if isinstance(error, pillow.UnidentifiedImageError) else f": {error}"
+        raise FormatError(
+            f"expected an image ({', '.join(READABLE)}), got bytes that begin with {blob[:8]!r}{why}"
+        ) from error
     if image.width * image.height > most_pixels:
         raise UnsafeDataError(f"expected an image of at most {most_pixels} pixels, got {image.size}")
     mode: str = image.mode

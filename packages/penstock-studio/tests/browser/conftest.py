@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock_studio.viewer.server import ViewerServer
-from viewer.conftest import datasets, serving, viewer  # noqa: F401 - fixtures
+from viewer.conftest import damaged_pictures, datasets, serving, viewer  # noqa: F401 - fixtures
 
 CHROMIUM = os.environ.get("PENSTOCK_CHROMIUM")
 PATIENCE = int(os.environ.get("PENSTOCK_PATIENCE", "60000"))  # milliseconds; a busy machine may need half a minute
@@ -72,6 +72,27 @@ def until(page: Any, condition: str) -> None:
         }})""",
         PATIENCE,
     )
+
+
+def curves_drawn(page: Any) -> Any:
+    """Wait until the curves of an episode keep their places, and return their surfaces."""
+    page.wait_for_selector(".curves:not([aria-busy]) .curve .u-over")
+    return page.locator(".curve .u-over")
+
+
+def broken_rules(page: Any, pages: dict[str, str]) -> dict[str, list[str]]:
+    """Return what axe finds on pages, by address and rule. With each address comes what its page draws last."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found: dict[str, list[str]] = {}
+    for address, drawn in pages.items():
+        page.goto("about:blank")  # so that an idle network means that this page has all
+        page.goto(address)
+        page.wait_for_selector(drawn)
+        page.wait_for_load_state("networkidle")
+        for broken in Axe().run(page).response["violations"]:
+            found[f"{address} {broken['id']}"] = [node["html"] for node in broken["nodes"]]
+    return found
 
 
 HOLD_ANSWERS = """(() => {

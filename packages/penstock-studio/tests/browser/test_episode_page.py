@@ -16,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 import penstock
-from browser.conftest import Serve, no_wider_than_the_screen, until
+from browser.conftest import Serve, curves_drawn, no_wider_than_the_screen, until
 from penstock_studio.viewer.server import ViewerServer
 from viewer.conftest import serving
 
@@ -89,7 +89,7 @@ def values(page: Any, title: str) -> list[str]:
 @pytest.mark.parametrize("page", ["dark", "phone"], indirect=True)
 def test_values_at_the_row_and_under_the_mouse_are_those_of_the_data(page: Any, robots: ViewerServer) -> None:
     page.goto(robots.address + "#/v3_video/1?row=20")
-    page.wait_for_selector(".curve .u-over")
+    curves_drawn(page)
     with penstock.open(GOLDEN / FILES[0]) as data:
         states = data[1].columns["observations/state"]
     until(page, "document.querySelectorAll('.curve output')[5]?.textContent")
@@ -201,15 +201,13 @@ def test_texts_are_at_their_time(page: Any, robots: ViewerServer) -> None:
 @light
 def test_a_drag_zooms_all_curves_and_the_address_has_it(page: Any, robots: ViewerServer) -> None:
     page.goto(robots.address + "#/v3_video/1?row=20")
-    over = page.locator(".curve .u-over").first
-    over.wait_for()
-    box = over.bounding_box()
+    box = curves_drawn(page).first.bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 20)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 30, steps=4)
     page.mouse.up()
     page.wait_for_url("**range=10-19**")
-    assert page.locator(".curve .u-over").count() > 3
+    assert curves_drawn(page).count() > 3
     address = page.url
     page.keyboard.press("a")
     page.keyboard.press("ArrowRight")
@@ -221,9 +219,9 @@ def test_a_drag_zooms_all_curves_and_the_address_has_it(page: Any, robots: Viewe
     page.goto("about:blank")
     page.goto(full)
     expect(page.locator(".away")).to_have_text("hidden: actions")
-    page.wait_for_selector(".curve .u-over")
+    curves_drawn(page)
     expect(page.locator(".marks-readout")).to_be_visible()
-    page.locator(".curve .u-over").first.dblclick()
+    curves_drawn(page).first.dblclick()
     until(page, "!location.hash.includes('range')")
     assert "range=10-19" in address
 
@@ -231,7 +229,7 @@ def test_a_drag_zooms_all_curves_and_the_address_has_it(page: Any, robots: Viewe
 @pytest.mark.parametrize("page", ["light", "phone"], indirect=True)
 def test_the_player_covers_nothing_and_plays_a_loop(page: Any, robots: ViewerServer) -> None:
     page.goto(robots.address + "#/v3_video/1?row=12&range=10-14")
-    page.wait_for_selector(".curve .u-over")
+    curves_drawn(page)
     player, stage = page.locator(".player").bounding_box(), page.locator(".stage").bounding_box()
     assert stage["y"] + stage["height"] <= player["y"]
     assert player["height"] == 56
@@ -255,7 +253,7 @@ def test_the_player_covers_nothing_and_plays_a_loop(page: Any, robots: ViewerSer
 @light
 def test_a_plot_is_reached_by_keys_and_read_out(page: Any, robots: ViewerServer) -> None:
     page.goto(robots.address + "#/states/0?row=3")
-    page.wait_for_selector(".curve .u-over")
+    curves_drawn(page)
     shown(page, "actions").locator(".plot").focus()
     page.keyboard.press("ArrowRight")
     live = page.locator("[aria-live=polite]")
@@ -271,7 +269,7 @@ def test_episodes_are_compared_at_an_event(page: Any, robots: ViewerServer) -> N
     with penstock.open(location) as data:
         first, other = (np.asarray(data[e].columns["actions"]) for e in (0, 1))
     page.goto(robots.address + "#/states/0?row=12&with=1&align=last:mode&diff=1")
-    page.wait_for_selector(".curve .u-over")
+    curves_drawn(page)
     expect(page.locator("section h1")).to_have_text(["Episode 0", "Episode 1"])
     difference = shown(page, "actions: Episode 0 − Episode 1")
     expect(difference.locator("output").first).not_to_be_empty()
@@ -287,14 +285,14 @@ def test_chunks_of_a_policy_are_drawn_over_the_curves(page: Any, serve: Serve, r
     location = next(Path(data.summary()["location"]) for data in robots.datasets if data.name == "states")
     server = serve(location, predictions=str(location.parent / "policy"))
     page.goto(server.address + "#/states/0?row=10")
-    page.wait_for_selector(".curve .u-over")
+    curves_drawn(page)
     until(page, IS_DRAWN)
 
 
 @light
 def test_a_plot_is_saved_as_a_picture(page: Any, robots: ViewerServer) -> None:
     page.goto(robots.address + "#/v3_video/1?row=5")
-    page.wait_for_selector(".curve .u-over")
+    curves_drawn(page)
     with page.expect_download() as saved:
         page.click("button[aria-label='picture of actions']")
     assert saved.value.suggested_filename == "v3_video_1_actions.png"

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 import penstock
-from browser.conftest import PATIENCE, Serve, no_wider_than_the_screen
+from browser.conftest import PATIENCE, Serve, broken_rules, no_wider_than_the_screen
 from browser.test_pages import opened
 from penstock_live.endpoint import MetricsEndpoint
 from penstock_studio.viewer.server import ViewerServer
@@ -168,3 +168,19 @@ def test_a_running_loader_is_asked_each_second_until_the_page_is_left(page: Any,
     with page.expect_request("**/live/figures*"):
         page.go_back()
     page.wait_for_selector("h1:has-text('Live')")
+
+
+@pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
+def test_no_page_of_a_loader_breaks_a_rule_of_axe(
+    page: Any, planned: ViewerServer, watched: ViewerServer, serve: Serve, datasets: dict[str, Path]
+) -> None:
+    with penstock.open(datasets["kitchen"]) as data:
+        loader = data.windows(16, stride=16).shuffle(seed=1).loader(batch_size=4, threads=0)
+        address = serve(loader=loader, place="train.py:loader").address
+        pages = {
+            planned.address + "#plan": "td:has-text('75 %')",
+            address + "#plan?episode=3": "#uses tbody a",
+            f"{address}#ticket/{loader.uses(3).tickets[0]}": "#rows tbody tr",
+            watched.start: "#limit:has-text('bottleneck')",
+        }
+        assert broken_rules(page, pages) == {}

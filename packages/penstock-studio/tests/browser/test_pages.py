@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 import penstock
-from browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
+from browser.conftest import Serve, curves_drawn, hold_answers, no_wider_than_the_screen, until
 from penstock.data.curation import Curation
 from penstock.formats.base.format import named
 from penstock_studio.viewer.server import ViewerServer
@@ -184,9 +184,44 @@ def test_two_episodes_side_by_side(page: Any, viewer: ViewerServer) -> None:
     opened(page, viewer, "#/kitchen/0?with=2&row=5")
     expect(page.locator("section h1")).to_have_text(["Episode 0", "Episode 2"])
     expect(page.locator(".cameras canvas[data-row='5']")).to_have_count(2)
-    page.locator(".curve .u-over").first.click()  # in its middle, when it is drawn
+    curves_drawn(page).first.click()  # in its middle, when it is drawn
     page.wait_for_selector("#row:text-matches('^step [234][0-9] of')")
     no_wider_than_the_screen(page)
+
+
+@pytest.mark.parametrize("page", ["light", "phone"], indirect=True)
+def test_the_message_of_a_picture_that_cannot_be_read_is_in_its_place(
+    page: Any, serve: Serve, damaged_pictures: Path
+) -> None:
+    server, said = serve(damaged_pictures), ".unread:has-text('expected an image')"
+    opened(page, server, "#/pictures")
+    page.wait_for_selector(f".frames {said}")
+    expect(page.locator(".frames img:visible")).to_have_count(3)
+    page.wait_for_selector(f"#episodes {said}")
+    no_wider_than_the_screen(page)
+    opened(page, server, "#/pictures?view=grid")
+    thumbnail = page.locator(".thumbnail").first
+    thumbnail.locator("img:visible").wait_for()
+    thumbnail.hover(position={"x": 1, "y": 70})
+    thumbnail.locator(said).wait_for()
+    page.mouse.move(0, 0)
+    thumbnail.locator("img:visible").wait_for()
+    expect(thumbnail.locator(said)).to_have_count(0)
+    opened(page, server, "#/pictures/0")
+    page.wait_for_selector(".cameras .message:has-text('expected an image')")
+
+
+def test_a_dataset_without_episodes_says_so(page: Any, serve: Serve, tmp_path: Path) -> None:
+    data = penstock.from_arrays({"rewards": np.zeros(2)}, lengths=[2])
+    penstock.convert(data[:0], tmp_path / "none", format="columns", certificate=False, allow_empty=True)
+    server = serve(tmp_path / "none")
+    opened(page, server, "#/none")
+    page.wait_for_selector("#findings:has-text('no episodes')")
+    expect(page.locator("#episodes .message")).to_have_text("no episodes")
+    opened(page, server, "#/none/review")
+    page.wait_for_selector("text=0 of 0 episodes reviewed")
+    opened(page, server, "#/none/0")
+    page.wait_for_selector("[role=alert]:has-text('no episodes')")
 
 
 def test_what_does_not_exist_is_said(page: Any, viewer: ViewerServer) -> None:

@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import expect
 
 import penstock
-from browser.conftest import Serve, hold_answers, no_wider_than_the_screen, until
+from browser.conftest import Serve, curves_drawn, hold_answers, no_wider_than_the_screen, until
 from penstock.data.curation import Curation
 from penstock.errors import DamageWarning
 from penstock.formats.base.format import available
@@ -170,7 +170,7 @@ TOUCH = """(places) => {
 @pytest.mark.parametrize("page", ["phone"], indirect=True)
 def test_two_fingers_zoom_all_curves(page: Any, real: ViewerServer) -> None:
     page.goto(f"{real.address}#/lerobot/1")
-    page.wait_for_selector(".curve .u-over")
+    curves_drawn(page)
     page.evaluate(TOUCH, [["pointerdown", 1, 0.375], ["pointerdown", 2, 0.625]])
     page.evaluate(TOUCH, [["pointermove", 2, 0.875]])  # twice as far from each other: steps 15 to 25 are half the width
     page.wait_for_url(re.compile(r"range=\d+-\d+"))

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import penstock
 from penstock_studio.viewer.server import ViewerServer
 from tests.doctor.test_planted import PLANTS, clean, stored
 
@@ -38,6 +40,18 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "clean": stored(clean(1), folder / "clean", "minari"),
         "video": Path(__file__).parents[4] / "tests" / "golden" / "lerobot" / "v3_video",
     }
+
+
+@pytest.fixture(scope="session")
+def damaged_pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two episodes with pictures of which the first is none."""
+    folder = tmp_path_factory.mktemp("damaged") / "pictures"
+    pictures = np.random.default_rng(0).integers(0, 255, (40, 32, 32, 3), np.uint8)
+    data = penstock.from_arrays({"camera": pictures, "actions": np.zeros((40, 2), np.float32)}, lengths=[20, 20])
+    penstock.convert(data, folder, format="lerobot", certificate=False, options={"cameras": "image", "fps": 10})
+    (file,) = folder.glob("data/**/*.parquet")
+    file.write_bytes(file.read_bytes().replace(b"\x89PNG", b"\x89GNP", 1))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 import penstock
+from penstock.columns import Ragged
 from penstock.core.spec import Field
 from penstock.errors import ArgumentError
 from penstock_studio.viewer.answers import STATIC
@@ -116,6 +117,19 @@ def test_texts_where_they_change() -> None:
         assert now == text
     with pytest.raises(ArgumentError, match="no text 'tasks'; did you mean 'task'"):
         contents.text(0, "tasks")
+
+
+def test_what_nothing_draws_is_text() -> None:
+    columns = {
+        "answer": np.array(["yes", "no", "no"]),
+        "phase": np.array([1 + 2j, 1, 1]),
+        "tokens": Ragged.from_rows([np.array(row, np.int64) for row in ([1, 2], [], [3])]),
+    }
+    contents = EpisodeContents(penstock.from_arrays(columns, lengths=[1, 2]))
+    assert contents.texts == list(columns)
+    assert contents.text(1, "answer")["texts"] == [[0, "no"]]
+    assert contents.text(0, "phase")["texts"] == [[0, "(1+2j)"]]
+    assert contents.text(1, "tokens")["texts"] == [[0, "[]"], [1, "[3]"]]
 
 
 def test_depth_is_coloured_on_one_scale_for_an_episode() -> None:

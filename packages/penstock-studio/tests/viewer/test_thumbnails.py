@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,12 @@ def test_episodes_that_look_different_are_shown() -> None:
     assert 1 not in {each["episode"] for each in shown}  # it has no picture
     assert {each["episode"]: each["rows"] for each in shown}[2] == [0, 2]
     assert shown_episodes(EpisodeContents(data[:0]), data[:0].episodes.length) == []
+
+
+def test_episodes_whose_pictures_cannot_be_read_are_among_them(damaged_pictures: Path) -> None:
+    with penstock.open(damaged_pictures) as data:
+        shown = shown_episodes(EpisodeContents(data), data.episodes.length)
+    assert [each["episode"] for each in shown] == [0, 1]
 
 
 def test_data_without_pictures_show_none() -> None:

@@ -84,8 +84,14 @@ class EpisodeContents:
         curves = [path for path, field in data.spec.items() if self._is_curve(path, field)]
         # A view draws the state, often integers: measured values come before it.
         self.curves = sorted(curves, key=lambda path: data.spec[path].dtype.kind != "f") if self.view else curves
-        self.texts = [path for path, field in data.spec.items() if field.align != "episode" and _is_text(field)]
-        drawn = (*self.curves, *self.cameras, *self.texts)
+        drawn = (*self.curves, *self.cameras)
+        # What nothing draws is text. A view draws what belongs to its domain.
+        self.texts = [
+            path
+            for path, field in data.spec.items()
+            if field.align != "episode" and path not in drawn and (self.view is None or field.kind == "text")
+        ]
+        drawn = (*drawn, *self.texts)
         self.has_boundary = any(data.spec[path].align == "boundary" for path in drawn)
         self.columns = {path: column_facts(path, data.spec[path], data.metadata) for path in self.curves}
 
@@ -220,25 +226,35 @@ class EpisodeContents:
         return np.concatenate([steps[:, None], rows], axis=1).astype(np.float64)
 
     def text(self, e: int, column: str) -> dict[str, Any]:
-        """Return the texts of a column, or its ragged rows as text, where they change: `[row, text]`, and whether there
-        are `more` of them.
+        """Return the texts of a column, or its rows as text, where they change: `[row, text]`, and whether there are
+        `more` of them.
         """
         if column not in self.texts:
             raise ArgumentError(f"no text {column!r}{suggestion(column, self.texts)}")
         field = self._data.spec[column]
         begin, end = self._data.source.episode_rows(field.align, self.number(e))
-        one = np.ones(1, np.int64)
         texts: list[list[Any]] = []
         for first in range(begin, end, MOST_TEXTS):
-            n = min(MOST_TEXTS, end - first)
-            selection = Selection(one * 0, one * first, one * n, one * 0, (1, n))
-            rows = self._data.source.read_ragged(column, selection)
-            for i, words in enumerate(_words(Ragged(rows.values, rows.offsets), is_text=field.kind == "text")):
+            for i, words in enumerate(self._words(column, first, min(first + MOST_TEXTS, end))):
                 if not texts or texts[-1][1] != words:
                     if len(texts) == MOST_TEXTS:
                         return {"texts": texts, "more": True}
                     texts.append([first - begin + i, words])
         return {"texts": texts, "more": False}
+
+    def _words(self, column: str, first: int, last: int) -> list[str]:
+        """Rows of a column of the source, each as text."""
+        field = self._data.spec[column]
+        if not field.ragged:
+            words = [str(row) for row in self.rows(column, first, last).tolist()]
+        else:
+            found = self._data.source.read_ragged(column, _rows(first, last))
+            rows = Ragged(found.values, found.offsets)
+            if field.kind == "text":
+                words = rows.strings()
+            else:
+                words = [rows[i : i + 1].preview(1)[1:-1] for i in range(len(rows))]
+        return [text if len(text) <= LONGEST else text[:LONGEST] + "..." for text in words]
 
     def _flags(self, column: str, rows: AnyArray) -> ByteArray:
         wrong = any_value(~np.isfinite(rows)) if rows.dtype.kind == "f" else np.zeros(len(rows), np.bool_)
@@ -342,14 +358,13 @@ class EpisodeContents:
 
     def rows(self, column: str, first: int, last: int) -> AnyArray:
         """Return rows `first` to `last` of a column of the source."""
-        one = np.ones(1, np.int64)
-        selection = Selection(one * 0, one * first, one * (last - first), one * 0, (1, last - first))
-        rows = self._data.source.read([column], selection)[column]
-        return np.asarray(rows)[0]
+        return np.asarray(self._data.source.read([column], _rows(first, last))[column])[0]
 
     def number(self, e: int) -> int:
         """Return the number of an episode in the source."""
         if not 0 <= e < len(self._data):
+            if not len(self._data):
+                raise ArgumentError("the dataset has no episodes")
             raise ArgumentError(f"expected an episode within 0:{len(self._data)}, got {e}")
         return int(self._data.episodes.index[e])
 
@@ -381,15 +396,9 @@ class EpisodeContents:
         return self.view
 
 
-def _is_text(field: Field) -> bool:
-    return field.kind == "text" or (field.ragged and field.dtype.kind == "U")
-
-
-def _words(rows: Ragged, *, is_text: bool) -> list[str]:
-    """Each row as text."""
-    if is_text:
-        return [text if len(text) <= LONGEST else text[:LONGEST] + "..." for text in rows.strings()]
-    return [rows[i : i + 1].preview(1)[1:-1] for i in range(len(rows))]
+def _rows(first: int, last: int) -> Selection:
+    one = np.ones(1, np.int64)
+    return Selection(one * 0, one * first, one * (last - first), one * 0, (1, last - first))
 
 
 def _plain(number: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.data.dataset_facts import spread_episodes
+from penstock.errors import FormatError
 from penstock_studio.viewer.episode_contents import EpisodeContents
 
 SHOWN = 6  # episodes
@@ -18,7 +20,8 @@ SAMPLES = 16  # rows and columns of a picture that are compared
 def shown_episodes(contents: EpisodeContents, lengths: IntArray) -> list[dict[str, Any]]:
     """Return `episode`, `steps`, `camera` and `rows` of the pictures to show: the first and the last one of each.
 
-    Of data that a view draws, the camera is an empty text. Cost: reads two pictures of each of `COMPARED` episodes.
+    Episodes whose pictures cannot be read are among them, because asking for them says why. Of data that a view draws,
+    the camera is an empty text. Cost: reads two pictures of each of `COMPARED` episodes.
     """
     if not contents.cameras:
         drawn = spread_episodes(len(lengths), SHOWN) if contents.view else []
@@ -27,8 +30,13 @@ def shown_episodes(contents: EpisodeContents, lengths: IntArray) -> list[dict[st
     compared = spread_episodes(len(lengths), COMPARED)
     rows = {e: contents.camera_rows(e, camera) for e in compared}
     known = {e: sorted({0, n - 1}) for e, n in rows.items() if n}
-    looks = [_look(contents, e, camera, ends) for e, ends in known.items()]
-    chosen = [list(known)[i] for i in farthest(np.stack(looks), SHOWN)] if looks else []
+    looks: dict[int, FloatArray] = {}
+    for e, ends in known.items():
+        with suppress(FormatError):
+            looks[e] = _look(contents, e, camera, ends)
+    unread = [e for e in known if e not in looks][:SHOWN]
+    differ = farthest(np.stack(list(looks.values())), SHOWN - len(unread)) if looks and len(unread) < SHOWN else []
+    chosen = sorted([*unread, *(list(looks)[i] for i in differ)])
     return [{"episode": e, "steps": int(lengths[e]), "camera": camera, "rows": known[e]} for e in chosen]
 
 

@@ -69,8 +69,9 @@ export async function datasetPage(page, name, options) {
   open(TABS[state.tab] ? state.tab : "episodes");
 
   async function overview() {
-    const found = await json(`${api}/overview`);
+    const found = await json(`${api}/overview`).catch((error) => error);
     if (left) return;
+    if (found instanceof Error) { frames.replaceChildren(element("p", { class: "error", role: "alert" }, found.message)); return; }
     if (found.bytes !== null) counts.append(element("li", {}, element("b", {}, bytes(found.bytes))));
     if (found.ends) counts.append(element("li", {}, `episode ends: ${found.ends}`));
     if (found.left_out.length) panels.append(leftOutPanel(found));

@@ -173,9 +173,10 @@ export async function episodePage(page, name, number, options) {
   }
 
   function redraw() {
-    draw();
+    const drawing = draw();
     for (const each of sides) each.redraw();
     timeline();
+    return drawing;
   }
 
   // Few curves share the height of the page. Those that need more than that have the usual height.
@@ -209,10 +210,13 @@ export async function episodePage(page, name, number, options) {
   let turn = 0;
   async function load() {
     const mine = ++turn;
+    curves.setAttribute("aria-busy", "true"); // until plots keep their places and their heights
     await Promise.all(plots.map((plot) => plot.load()));
     if (left || mine !== turn) return;
     arrange();
-    redraw();
+    await redraw();
+    if (left || mine !== turn) return;
+    curves.removeAttribute("aria-busy");
     rest();
   }
 

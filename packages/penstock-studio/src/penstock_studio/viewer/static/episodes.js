@@ -130,7 +130,7 @@ export function episodesPanel(api, name, info, state, is, keep) {
     return {};
   }
 
-  const nothing = () => element("p", { class: "message" }, "no episode meets the condition");
+  const nothing = () => element("p", { class: "message" }, info.episodes ? "no episode meets the condition" : "no episodes");
 
   function drawTable(found) {
     const camera = info.cameras[0], cells = {};

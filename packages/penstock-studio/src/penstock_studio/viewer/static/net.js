@@ -75,9 +75,24 @@ export function bytes(number) {
   return `${Number((number / 1000 ** power).toPrecision(3))} ${["B", "kB", "MB", "GB", "TB", "PB"][power]}`;
 }
 
-// A picture of a row. Small ones are shown with their pixels.
+// A picture of a row. Small ones are shown with their pixels. In place of one that cannot be read is the message of the server.
 export function picture(attributes) {
-  return element("img", { loading: "lazy", alt: "", ...attributes, onload: (event) => event.target.classList.toggle("pixels", event.target.naturalWidth < 160) });
+  const said = element("span", { class: "dim unread" });
+  const showed = ({ target }) => {
+    said.remove();
+    target.hidden = false;
+    target.classList.toggle("pixels", target.naturalWidth < 160);
+  };
+  const failed = async ({ target }) => {
+    const { src } = target;
+    const text = await fetch(src).then(async (answer) => (answer.ok ? "not a picture that this browser shows" : (await answer.json()).error), (error) => error.message);
+    if (target.src !== src) return; // another row is wanted by now
+    target.loading = "eager"; // a lazy one that is hidden would never show the next row
+    target.hidden = true;
+    said.textContent = said.title = text;
+    target.after(said);
+  };
+  return element("img", { loading: "lazy", alt: "", ...attributes, onload: showed, onerror: failed });
 }
 
 // A drawing of the server, as elements of this page. Nothing in it is run: the page allows scripts of its own files only.

@@ -152,7 +152,7 @@ function coverage(width) {
     result.replaceChildren(element("p", { class: "dim" }, "counting..."));
     try {
       const found = await json("loader/coverage", { width: width() });
-      result.replaceChildren(element("p", {}, found.sentence), rowsOf(["", `${found.unit}s`, "share"], found.lines.map(([reason, rows, share]) => [reason, rows.toLocaleString("en"), percent(share)])),
+      result.replaceChildren(element("p", {}, found.sentence), rowsOf(["reason", `${found.unit}s`, "share"], found.lines.map(([reason, rows, share]) => [reason, rows.toLocaleString("en"), percent(share)])),
         element("div", { class: "panel" }, drawing(found.drawing)));
     } catch (error) {
       result.replaceChildren(element("p", { class: "error", role: "alert" }, error.message));
@@ -211,7 +211,7 @@ function shareTable(shares) {
 
 function mixingTable(mixing) {
   const { neighbours, chance, batch, episodes, expected } = mixing;
-  return rowsOf(["", "this order", "by chance"], [
+  return rowsOf(["measure", "this order", "by chance"], [
     ["neighbours from one episode", percent(neighbours), percent(chance)],
     [`episodes in a batch of ${batch.toLocaleString()} sequences`, episodes.toFixed(1), expected.toFixed(1)]]);
 }

@@ -1,6 +1,6 @@
 // The rows of a batch in their episodes: each episode as a bar with the rows that the batch took, those with most first.
 
-import { json, element, address } from "./net.js";
+import { json, element, address, picture } from "./net.js";
 
 const PAGE = 50;
 
@@ -24,10 +24,10 @@ export async function ticketPage(page, digits) {
     const [first, rows] = each.spans[0];
     const link = (row) => (each.page ? `#/${encodeURIComponent(each.page)}/${each.episode}?row=${Math.max(row, 0)}` : undefined);
     const open = () => { if (each.page) location.hash = link(first); };
-    const picture = each.camera && element("img", { class: "thumb", loading: "lazy", alt: "", src: address(`api/${encodeURIComponent(each.page)}/picture/${each.episode}/${Math.max(first, 0)}`, { camera: each.camera }) });
+    const thumb = each.camera && picture({ class: "thumb", src: address(`api/${encodeURIComponent(each.page)}/picture/${each.episode}/${Math.max(first, 0)}`, { camera: each.camera }) });
     const samples = new Set(each.spans.map((span) => span[2])).size;
     return element("tr", { class: "row", tabindex: "0", onclick: open, onkeydown: (event) => { if (event.key === "Enter") open(); } },
-      ...(cameras ? [element("td", {}, picture || "")] : []),
+      ...(cameras ? [element("td", {}, thumb || "")] : []),
       ...(mixed ? [element("td", {}, each.part)] : []),
       element("td", { class: "number" }, element("a", { href: link(first) }, String(each.episode))),
       element("td", { class: "number" }, samples.toLocaleString()),
@@ -36,7 +36,7 @@ export async function ticketPage(page, digits) {
   }
 
   const cameras = found.episodes.some((each) => each.camera);
-  const heads = [...(cameras ? [""] : []), ...(mixed ? ["part"] : []), "episode", "samples", "rows in the episode", "steps"];
+  const heads = [...(cameras ? ["first picture"] : []), ...(mixed ? ["part"] : []), "episode", "samples", "rows in the episode", "steps"];
   page.replaceChildren(
     element("h1", {}, "Batch"),
     element("div", { class: "dim location" }, `ticket ${found.ticket} of ${found.place}`),
