@@ -51,6 +51,35 @@ class Selection:
     headed: BoolArray | None = None
     origin: IntArray | None = None
 
+    @classmethod
+    def consecutive(cls, first: int, last: int) -> Selection:
+        """Return one sample of the rows `first` to `last - 1` of source 0.
+
+        Args:
+            first: First row.
+            last: Row after the last one.
+
+        Example:
+            >>> Selection.consecutive(7, 10).rows().tolist()
+            [[7, 8, 9]]
+        """
+        start, length, zero = np.array([first], np.int64), np.array([last - first], np.int64), np.zeros(1, np.int64)
+        return cls(zero, start, length, zero, (1, last - first))
+
+    @classmethod
+    def single(cls, rows: IntArray) -> Selection:
+        """Return a sample of one step for each row of source 0.
+
+        Args:
+            rows: `[n]` int64 rows, in any order.
+
+        Example:
+            >>> Selection.single(np.array([7, 3])).rows().tolist()
+            [[7], [3]]
+        """
+        places = np.arange(len(rows))
+        return cls(np.zeros_like(places), rows, np.ones_like(places), places, (len(rows), 1))
+
     @property
     def complete(self) -> bool:
         """Whether the spans cover the whole grid, so that a reader may fill uninitialised memory."""

@@ -111,24 +111,20 @@ def first_texts(data: ShownDataset, path: str, e: int) -> list[str]:
     begin, end = _rows(data, path, e)
     if begin == end:
         return []
-    rows = data.source.read_ragged(path, _one(begin))
+    rows = data.source.read_ragged(path, Selection.consecutive(begin, begin + 1))
     return Ragged(rows.values, rows.offsets).strings()
 
 
 def end_pictures(data: ShownDataset, path: str, e: int) -> list[ByteArray]:
     """Return the first and the last picture of a column in an episode, the newest of a stack; none without rows."""
     begin, end = _rows(data, path, e)
-    rows = [data.source.read([path], _one(row))[path] for row in sorted({begin, end - 1})] if end > begin else []
+    ends = sorted({begin, end - 1}) if end > begin else []
+    rows = [data.source.read([path], Selection.consecutive(row, row + 1))[path] for row in ends]
     return [pictures(np.asarray(row)[0])[0, -1] for row in rows]
 
 
 def _rows(data: ShownDataset, path: str, e: int) -> tuple[int, int]:
     return data.source.episode_rows(data.spec[path].align, int(data.episodes.index[e]))
-
-
-def _one(row: int) -> Selection:
-    one = np.ones(1, np.int64)
-    return Selection(one * 0, one * row, one, one * 0, (1, 1))
 
 
 def spread_episodes(episodes: int, most: int) -> list[int]:

@@ -84,10 +84,8 @@ class DerivedSource(OverlaySource):
         if column.align != "episode" or column.shape or column.dtype.kind not in "biuf" or self.column.name in table:
             return table
         n = table.n
-        zero = np.zeros(1, np.int64)
-        every = Selection(zero, zero, zero + n, zero, (1, n))
         values = np.empty(n, column.dtype)
-        self._values.read(every, values)
+        self._values.read(Selection.consecutive(0, n), values)
         return Columns.of_flat({**table.flat, self.column.name: values}, n)
 
     def close(self) -> None:

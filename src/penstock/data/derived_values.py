@@ -88,9 +88,8 @@ class DerivedValues:
         if kept is None or not kept.has(e):
             return self.column.compute(EpisodeRows(self.base, e, e + 1, episode.columns))
         begin, end = self.base.episode_rows(field.align, e)
-        zero = np.zeros(1, np.int64)
         out = np.empty((end - begin, *field.shape), field.dtype)
-        kept.read(Selection(zero, zero + begin, zero + (end - begin), zero, (1, end - begin)), out)
+        kept.read(Selection.consecutive(begin, end), out)
         return out
 
     def close(self) -> None:

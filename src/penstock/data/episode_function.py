@@ -102,8 +102,7 @@ class EpisodeRows:
     def _read(self, column: str) -> Array:
         column_field = self.spec[column]
         begin, end = self.source.rows_between(column_field.align, self.first, self.last)[[0, -1]].tolist()
-        zero = np.zeros(1, np.int64)
-        span = Selection(zero, zero + begin, zero + (end - begin), zero, (1, end - begin))
+        span = Selection.consecutive(begin, end)
         if column_field.ragged:
             return self.source.read_ragged(column, span)
         out = np.empty((end - begin, *column_field.shape), column_field.dtype)

@@ -34,13 +34,11 @@ class LoadedEpisodes:
     def read(cls, source: Source, first: int, last: int, paths: Sequence[str]) -> Self:
         """Read columns of episodes `first` to `last - 1`."""
         columns: dict[str, Array] = {}
-        one = np.ones(1, np.int64)
         for path in paths:
             bounds = source.rows_between(source.spec[path].align, first, last)
-            begin, count = int(bounds[0]), int(bounds[-1] - bounds[0])
-            selection = Selection(one * 0, one * begin, one * count, one * 0, (1, count))
-            rows: Any = source.read([path], selection)[path]
-            columns[path] = rows.reshape(count) if isinstance(rows, Ragged) else rows[0]
+            begin, end = int(bounds[0]), int(bounds[-1])
+            rows: Any = source.read([path], Selection.consecutive(begin, end))[path]
+            columns[path] = rows.reshape(end - begin) if isinstance(rows, Ragged) else rows[0]
         lengths = np.diff(source.offsets[first : last + 1])
         return cls(source.spec, first, lengths, columns)
 

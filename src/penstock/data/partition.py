@@ -129,8 +129,7 @@ def _rows(source: Source, column: str, index: IntArray, *, last: bool) -> AnyArr
     """`[E, ...]` the first or last row of a column of episodes that have one. Ragged rows are text."""
     bounds = source.rows(source.spec[column].align)
     row = bounds[index + 1] - 1 if last else bounds[index]
-    order = np.arange(len(index))
-    rows = source.read([column], Selection(order * 0, row, order * 0 + 1, order, (len(order), 1)))[column]
+    rows = source.read([column], Selection.single(row))[column]
     if isinstance(rows, Ragged):
         return np.array([blob.hex() for blob in rows.blobs()])
     return np.asarray(rows)[:, 0]

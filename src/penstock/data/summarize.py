@@ -263,8 +263,7 @@ def _episode_labels(data: EpisodeDataset, by: str | Sequence[Hashable]) -> list[
             raise PlanError(f"expected a label for each of {len(data)} episodes, got {len(by)}")
         return list(by)
     if by in data.spec and data.spec[by].align == "episode":
-        one = np.ones(len(index), np.int64)
-        rows = data.source.read([by], Selection(one * 0, index, one, np.arange(len(index)), (len(index), 1)))[by]
+        rows = data.source.read([by], Selection.single(index))[by]
         return _values(rows if isinstance(rows, Ragged) else rows[:, 0], by)
     metadata = data.source.episode_metadata(index.tolist())
     missing = [i for i, entry in enumerate(metadata) if by not in entry]

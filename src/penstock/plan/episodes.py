@@ -354,8 +354,7 @@ class _SourceMetadata:
             return returns[: self.n]
         if column not in self.source.spec:
             return self._texts(column)
-        zero, field = np.zeros(1, np.int64), self.source.spec[column]
-        every = Selection(zero, zero, zero + self.n, zero, (1, self.n))
+        field, every = self.source.spec[column], Selection.consecutive(0, self.n)
         if field.ragged:
             return self.source.read_ragged(column, every)
         out = np.empty((self.n, *field.shape), field.dtype)

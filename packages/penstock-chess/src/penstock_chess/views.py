@@ -76,10 +76,9 @@ def game_of(source: Source, episode: int) -> dict[str, Any]:
     """Return the first 2,000 positions of a game."""
     first, end = source.episode_rows("step", episode)
     count = min(end - first, MOST_PLIES)
-    one = np.ones(1, np.int64)
     frames = np.zeros(count, FRAME)
     frames["version"] = 7
-    columns = source.read(list(_NEEDED), Selection(one * 0, one * first, one * count, one * 0, (1, count)))
+    columns = source.read(list(_NEEDED), Selection.consecutive(first, first + count))
     for name in _NEEDED:
         frames[name] = np.asarray(columns[name])[0]
     game = replay(frames.view(np.uint8).reshape(count, FRAME.itemsize))

@@ -37,8 +37,6 @@ def returns_of(source: Source) -> FloatArray | None:
 
 def _reward_blocks(source: Source) -> Iterator[tuple[int, FloatArray]]:
     first, end = source.extent
-    one = np.ones(1, np.int64)
     for lo in range(first, end, BLOCK):
-        n = min(BLOCK, end - lo)
-        selection = Selection(one * 0, one * lo, one * n, one * 0, (1, n))
+        selection = Selection.consecutive(lo, min(lo + BLOCK, end))
         yield lo, np.asarray(source.read(["rewards"], selection)["rewards"], np.float64).ravel()

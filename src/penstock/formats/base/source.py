@@ -201,7 +201,7 @@ class Source(ABC):
             out[destination : destination + length] = values[skipped : skipped + length]
 
     def _ragged_rows(self, column: str, first: int, last: int) -> Ragged:
-        return self.read_ragged(column, _span(first, last))
+        return self.read_ragged(column, Selection.consecutive(first, last))
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Return the metadata of episodes, such as seed, options and statistics.
@@ -346,7 +346,7 @@ class Source(ABC):
         """Step rows of episode `e` as an episode."""
         spec = self.spec
         rows = {"step": (begin, end), "boundary": (begin + e, end + e + 1), "episode": (e, e + 1)}
-        spans = {align: _span(*rows[align]) for align in spec.aligns}
+        spans = {align: Selection.consecutive(*rows[align]) for align in spec.aligns}
         columns = {path: self._whole(path, field, spans[field.align]) for path, field in spec.fields.items()}
         return Episode.trusted(spec, columns, e, LazyMetadata(self, e))
 
@@ -483,12 +483,6 @@ def _blocks(order: Iterable[int], offsets: IntArray, budget: int, longest: int) 
         left -= steps
     if block:
         yield block
-
-
-def _span(start: int, stop: int) -> Selection:
-    """Rows `start:stop` as a grid of one sample."""
-    zero = np.zeros(1, np.int64)
-    return Selection(zero, np.array([start]), np.array([stop - start]), zero, (1, stop - start))
 
 
 def _spans(start: IntArray, cuts: IntArray, begins: IntArray) -> Selection:

@@ -140,7 +140,7 @@ class CountedRagged(ABC):
             if not length:
                 continue
             first, last = np.searchsorted(offsets, [start, start + length - 1], side="right").tolist()
-            rows = self.read_ragged(span(last - first + 1, first - 1))
+            rows = self.read_ragged(Selection.consecutive(first - 1, last))
             skipped = start - int(offsets[first - 1])
             out[destination : destination + length] = rows.values[skipped : skipped + length]
 
@@ -195,7 +195,7 @@ class StoredColumn(BlockColumn):
 
     def rows(self, count: int) -> AnyArray:
         out = np.empty((count, *self.field.shape), self.field.dtype)
-        self.read(span(count), out)
+        self.read(Selection.consecutive(0, count), out)
         return out
 
 
@@ -303,9 +303,3 @@ def encoded_images(array: Any) -> Ragged:
 
 def _storage(array: Any) -> Any:
     return array.storage if isinstance(array, arrow().ExtensionArray) else array
-
-
-def span(length: int, start: int = 0) -> Selection:
-    """Return consecutive rows as one sample."""
-    zero = np.zeros(1, np.int64)
-    return Selection(zero, zero + start, zero + length, zero, (1, length))

@@ -25,7 +25,7 @@ from penstock.core.selection import Selection
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted, filled
 from penstock.formats.base.pieces import expand, spread
-from penstock.formats.lerobot.columns import CountedRagged, StoredColumn, span
+from penstock.formats.lerobot.columns import CountedRagged, StoredColumn
 from penstock.formats.lerobot.depth import Depth
 from penstock.formats.lerobot.episodes import VideoPlace
 from penstock.formats.lerobot.info import Feature
@@ -92,9 +92,7 @@ class VideoColumn(CountedRagged):
     def locate(self, rows: IntArray) -> tuple[IntArray, IntArray]:
         """Return the file number and the frame number of rows."""
         seconds = np.empty(len(rows), np.float64)
-        n = len(rows)
-        one = np.ones(n, np.int64)
-        self.timestamp.read(Selection(one * 0, rows, one, np.arange(n), (n, 1)), seconds)
+        self.timestamp.read(Selection.single(rows), seconds)
         episode = np.searchsorted(self.offsets, rows, side="right") - 1
         files, first, last = self.file[episode], *self.within[:, episode]
         times, tolerance = self.start[episode] + seconds, self.tolerance + np.abs(seconds) * ROUNDING
@@ -130,7 +128,8 @@ class VideoColumn(CountedRagged):
     def lengths(self) -> IntArray:
         rows = int(self.offsets[-1])
         parts = [
-            self.read_ragged(span(min(first + _PART, rows) - first, first)).lengths for first in range(0, rows, _PART)
+            self.read_ragged(Selection.consecutive(first, min(first + _PART, rows))).lengths
+            for first in range(0, rows, _PART)
         ]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 

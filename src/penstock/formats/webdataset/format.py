@@ -196,9 +196,8 @@ def _listed(source: ShardSource) -> Iterator[Finding]:
 def _ends(source: ShardSource) -> Iterator[Finding]:
     """Episodes of the seed's layout that do not end with a done."""
     last = source.offsets[1:] - 1
-    order = np.arange(len(last))
-    selection = Selection(order * 0, last, order * 0 + 1, order, (len(last), 1))
-    for e in np.flatnonzero(~np.asarray(source.read(["dones"], selection)["dones"], np.bool_).reshape(-1)).tolist():
+    dones = np.asarray(source.read(["dones"], Selection.single(last))["dones"], np.bool_)
+    for e in np.flatnonzero(~dones.reshape(-1)).tolist():
         message = "the last step is not done: the archive ends before it"
         yield Finding("no-end", f"episode {e}", message, "dones", (e,), (int(last[e] - source.offsets[e]),))
 

@@ -247,9 +247,9 @@ class _StepColumns:
 
 def read_all(places: Places, buffers: Sequence[ByteArray]) -> AnyArray:
     """`[rows, *shape]` all rows of a column."""
-    n, zero = int(places.rows.sum()), np.zeros(1, np.int64)
+    n = int(places.rows.sum())
     out = np.empty((n, *places.field.shape), places.field.dtype)
-    PlacedColumn(places.on(buffers).rows).read(Selection(zero, zero, zero + n, zero, (1, n)), out)
+    PlacedColumn(places.on(buffers).rows).read(Selection.consecutive(0, n), out)
     return out
 
 

@@ -217,7 +217,7 @@ class ShardIterator(BlockIterator):
         options = self._origin.options
         content = general.read(Archives(paths, buffers, chosen(samples, options.extensions, paths[0]), options))
         n = len(content.samples)
-        whole = Selection(*(np.array([x]) for x in (0, 0, n, 0)), shape=(1, n))
+        whole = Selection.consecutive(0, n)
         columns: dict[str, Any] = {}
         for path, places in content.columns.items():
             column = places.on(buffers)

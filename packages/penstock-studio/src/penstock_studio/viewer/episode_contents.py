@@ -248,7 +248,7 @@ class EpisodeContents:
         if not field.ragged:
             words = [str(row) for row in self.rows(column, first, last).tolist()]
         else:
-            found = self._data.source.read_ragged(column, _rows(first, last))
+            found = self._data.source.read_ragged(column, Selection.consecutive(first, last))
             rows = Ragged(found.values, found.offsets)
             if field.kind == "text":
                 words = rows.strings()
@@ -358,7 +358,7 @@ class EpisodeContents:
 
     def rows(self, column: str, first: int, last: int) -> AnyArray:
         """Return rows `first` to `last` of a column of the source."""
-        return np.asarray(self._data.source.read([column], _rows(first, last))[column])[0]
+        return np.asarray(self._data.source.read([column], Selection.consecutive(first, last))[column])[0]
 
     def number(self, e: int) -> int:
         """Return the number of an episode in the source."""
@@ -394,11 +394,6 @@ class EpisodeContents:
         if self.view is None:
             raise ArgumentError("expected data that a view draws, got other data")
         return self.view
-
-
-def _rows(first: int, last: int) -> Selection:
-    one = np.ones(1, np.int64)
-    return Selection(one * 0, one * first, one * (last - first), one * 0, (1, last - first))
 
 
 def _plain(number: Any) -> Any:

@@ -47,8 +47,6 @@ class Predictions:
             raise ArgumentError(f"no predictions of {column!r}{suggestion(column, self.steps)}")
         begin, end = self._data.source.episode_rows(self._data.spec[column].align, int(self._data.episodes.index[e]))
         start = min(begin + max(first, 0), end)
-        n = max(min(begin + last, end) - start, 0)
-        one = np.ones(1, np.int64)
-        selection = Selection(one * 0, one * start, one * n, one * 0, (1, n))
-        rows = np.asarray(self._data.source.read([column], selection)[column])[0]
-        return rows.reshape(n, self.steps[column], -1).astype(np.float64)
+        stop = max(min(begin + last, end), start)
+        rows = np.asarray(self._data.source.read([column], Selection.consecutive(start, stop))[column])[0]
+        return rows.reshape(stop - start, self.steps[column], -1).astype(np.float64)

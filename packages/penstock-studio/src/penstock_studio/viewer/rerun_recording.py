@@ -146,9 +146,7 @@ class _EpisodeStream:
     def _texts(self, path: str) -> None:
         field = self._data.spec[path]
         begin, end = self._data.source.episode_rows(field.align, self._number)
-        one = np.ones(1, np.int64)
-        selection = Selection(one * 0, one * begin, one * (end - begin), one * 0, (1, end - begin))
-        rows = self._data.source.read_ragged(path, selection)
+        rows = self._data.source.read_ragged(path, Selection.consecutive(begin, end))
         texts = list(Ragged(rows.values, rows.offsets).strings())
         if field.align == "episode":
             self._document(path, "\n".join(texts))
