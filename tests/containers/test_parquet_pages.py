@@ -1,0 +1,135 @@
+"""Single values of a Parquet column of bytes: equal to what PyArrow reads, few bytes, and errors for damaged files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.containers.arrow import ParquetFile, stored_leaves
+from penstock.core.cache import Cache
+from penstock.errors import FormatError
+
+ROWS = 300
+RNG = np.random.default_rng(0)
+BLOBS = [RNG.bytes(int(size)) for size in RNG.integers(0, 4000, ROWS)]
+SOME = np.array([299, 0, 7, 7, 150, 149, 298])
+IMAGES = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+def write(path: Path, blobs: list[bytes | None], kind: Any = IMAGES, **options: Any) -> Path:
+    values = [{"bytes": blob, "path": None} for blob in blobs] if kind == IMAGES else blobs
+    table = pa.table({"number": np.arange(len(blobs)), "image": pa.array(values, kind)})
+    pq.write_table(table, path, row_group_size=len(blobs), **options)
+    return path
+
+
+def values(path: Path, rows: Any, leaf: str = "image.bytes", cache: Cache | None = None) -> list[bytes] | None:
+    return ParquetFile(path, Cache(1 << 20)).values(leaf, [(0, np.asarray(rows))], cache or Cache(1 << 30))[0]
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd", "gzip", "brotli"])
+@pytest.mark.parametrize("dictionary", [False, True], ids=["plain", "dictionary"])
+@pytest.mark.parametrize("repeated", [False, True], ids=["different", "repeated"])
+def test_values_are_those_of_pyarrow(tmp_path: Path, codec: str, dictionary: bool, repeated: bool) -> None:
+    blobs = BLOBS[:3] * 100 if repeated else BLOBS
+    options = {"compression": codec, "use_dictionary": dictionary, "data_page_size": 1 << 14, "write_batch_size": 32}
+    path = write(tmp_path / "a.parquet", blobs, **options, dictionary_pagesize_limit=1 << 16)
+    assert values(path, SOME) == [blobs[row] for row in SOME]
+    assert values(path, np.arange(ROWS)) == blobs
+    assert values(path, np.zeros(0, np.int64)) == []
+
+
+def test_bytes_at_the_top_and_of_one_value(tmp_path: Path) -> None:
+    kind = pa.binary()
+    path = write(tmp_path / "a.parquet", [b"same"] * 20, kind)
+    assert values(path, [3, 19], "image") == [b"same"] * 2
+    table = pa.table({"image": pa.array(BLOBS, kind)}, pa.schema([pa.field("image", kind, nullable=False)]))
+    pq.write_table(table, path, use_dictionary=False)
+    assert values(path, SOME, "image") == [BLOBS[row] for row in SOME]
+
+
+@pytest.mark.parametrize(
+    ("kind", "blobs", "options"),
+    [
+        (pa.string(), ["a", "b"], {}),
+        (pa.list_(pa.binary()), [[b"a"], []], {}),
+        (pa.binary(1), [b"a", b"b"], {}),
+        (pa.binary(), [b"a", None], {}),
+        (pa.binary(), [b"a", b"b"], {"data_page_version": "2.0"}),
+        (pa.binary(), [b"a", b"b"], {"use_dictionary": False, "column_encoding": {"image": "DELTA_LENGTH_BYTE_ARRAY"}}),
+        (pa.binary(), [b"a", b"b"], {"compression": "lz4"}),
+    ],
+    ids=["text", "lists", "fixed", "missing", "pages of version 2", "other encoding", "other codec"],
+)
+def test_other_layouts_are_left_to_pyarrow(tmp_path: Path, kind: Any, blobs: Any, options: Any) -> None:
+    path = write(tmp_path / "a.parquet", blobs, kind, **options)
+    leaf = ParquetFile(path, Cache(0)).schema.names[1]
+    assert values(path, [0, 1], leaf) is None
+    assert values(path, [0], "nothing") is None
+
+
+def test_wanted_bytes_alone_are_read_of_pictures_as_we_write_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = [RNG.bytes(20_000) for _ in range(200)]
+    table = pa.table({"image": pa.array([{"bytes": blob, "path": None} for blob in blobs], IMAGES)})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, **stored_leaves(table.schema))
+    file, cache, sizes = ParquetFile(path, Cache(1 << 20)), Cache(1 << 20), list[int]()
+    file.values("image.bytes", [(0, np.array([0]))], cache)
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, place: sizes.append(size) or pread(fd, size, place))
+    assert file.values("image.bytes", [(0, np.array([3, 5]))], cache) == [[blobs[3], blobs[5]]]
+    assert sizes == [20_000, 20_000]
+    assert cache.nbytes < 10_000
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy"])
+def test_damage_is_an_error_or_gives_other_bytes(tmp_path: Path, codec: str) -> None:
+    path = write(tmp_path / "a.parquet", BLOBS[:40], compression=codec, use_dictionary=False)
+    whole = path.read_bytes()
+    leaf = pq.read_metadata(path).row_group(0).column(1)
+    begin, size = leaf.data_page_offset, leaf.total_compressed_size
+    damaged = 0
+    for place in [*range(begin, begin + 60), *RNG.integers(begin, begin + size, 60).tolist()]:
+        raw = bytearray(whole)
+        raw[place] ^= 1 << int(RNG.integers(8))
+        path.write_bytes(raw)
+        try:
+            values(path, np.arange(40))
+        except FormatError:
+            damaged += 1
+    assert damaged > 5
+
+
+@pytest.mark.parametrize(
+    ("place", "raw", "message"),
+    [
+        (0, b"\xff" * 20, "page at byte|bits"),
+        (-4, b"\xff\xff\xff\x7f", "within their page"),
+    ],
+    ids=["header", "length of a value"],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, place: int, raw: bytes, message: str) -> None:
+    path = write(tmp_path / "a.parquet", [b"abcdefgh"] * 4, compression="none", use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    begin = pq.read_metadata(path).row_group(0).column(1).data_page_offset
+    at = begin if place == 0 else content.rindex(b"abcdefgh") + place
+    content[at : at + len(raw)] = raw
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=message):
+        values(path, [3])
+
+
+def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", BLOBS)
+    file = ParquetFile(path, Cache(1 << 20))
+    write(path, BLOBS[:200])
+    with pytest.raises(FormatError, match="changed|state|open"):
+        file.values("image.bytes", [(0, np.array([0]))], Cache(1 << 20))
