@@ -108,22 +108,18 @@ def test_damage_is_an_error_or_gives_other_bytes(tmp_path: Path, codec: str) -> 
     assert damaged > 5
 
 
-@pytest.mark.parametrize(
-    ("place", "raw", "message"),
-    [
-        (0, b"\xff" * 20, "page at byte|bits"),
-        (-4, b"\xff\xff\xff\x7f", "within their page"),
-    ],
-    ids=["header", "length of a value"],
-)
-def test_what_is_wrong_is_said(tmp_path: Path, place: int, raw: bytes, message: str) -> None:
+@pytest.mark.parametrize("part", ["header", "length of a value"])
+def test_what_is_wrong_is_said(tmp_path: Path, part: str) -> None:
     path = write(tmp_path / "a.parquet", [b"abcdefgh"] * 4, compression="none", use_dictionary=False)
     content = bytearray(path.read_bytes())
-    begin = pq.read_metadata(path).row_group(0).column(1).data_page_offset
-    at = begin if place == 0 else content.rindex(b"abcdefgh") + place
-    content[at : at + len(raw)] = raw
+    if part == "header":
+        begin = pq.read_metadata(path).row_group(0).column(1).data_page_offset
+        content[begin : begin + 20] = b"\xff" * 20
+    else:
+        begin = content.index(b"\x08\0\0\0abcdefgh")
+        content[begin : begin + 4] = b"\xff\xff\xff\x7f"
     path.write_bytes(content)
-    with pytest.raises(FormatError, match=message):
+    with pytest.raises(FormatError, match="header of a page" if part == "header" else "within their page"):
         values(path, [3])
 
 
@@ -131,5 +127,5 @@ def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", BLOBS)
     file = ParquetFile(path, Cache(1 << 20))
     write(path, BLOBS[:200])
-    with pytest.raises(FormatError, match="changed|state|open"):
+    with pytest.raises(FormatError, match="opened"):
         file.values("image.bytes", [(0, np.array([0]))], Cache(1 << 20))

@@ -70,6 +70,12 @@ def cut(first: IntArray, start: IntArray, length: IntArray, destination: IntArra
     return pieces.take(pieces.length > 0)
 
 
+def by_run(pieces: RowPieces) -> Iterator[tuple[int, RowPieces]]:
+    """Consecutive pieces of the same run together."""
+    edges = [0, *(np.flatnonzero(np.diff(pieces.run)) + 1).tolist(), len(pieces.run)]
+    yield from ((int(pieces.run[a]), pieces.take(slice(a, b))) for a, b in pairwise(edges) if b > a)
+
+
 def expand(start: IntArray, length: IntArray) -> IntArray:
     """Every row of the spans, in order."""
     offsets = offsets_of(length)
@@ -132,10 +138,8 @@ class BlockRows:
 
     def _by_block(self, pieces: RowPieces) -> Iterator[tuple[int, RowPieces]]:
         """Yield consecutive pieces in the same block together, with `start` counted from the start of the block."""
-        block = self.block[pieces.run]
-        inside = pieces._replace(start=pieces.start - self.first[pieces.run] + self.skip[pieces.run])
-        edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(block)]
-        yield from ((int(block[a]), inside.take(slice(a, b))) for a, b in pairwise(edges) if b > a)
+        start = pieces.start - self.first[pieces.run] + self.skip[pieces.run]
+        yield from by_run(pieces._replace(run=self.block[pieces.run], start=start))
 
 
 @dataclass(frozen=True, eq=False)
