@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ from typing_extensions import override
 from penstock.containers.arrow import ParquetFile, array_of, arrow, values_of
 from penstock.containers.arrow.values import TableColumn
 from penstock.containers.images import decode_each, decode_into
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.boundary import parsing
 from penstock.core.cache import Cache
 from penstock.core.ragged import Array, Ragged, offsets_of
@@ -28,7 +28,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
-from penstock.formats.base.pieces import BlockRows, expand
+from penstock.formats.base.pieces import BlockRows, expand, spread
 from penstock.formats.lerobot.language import MESSAGE_FIELDS, messages_of
 
 TOGETHER = 8
@@ -269,11 +269,11 @@ class TaskColumn(BlockColumn):
         known = sorted(self.tasks)
         return np.array(known, np.int64), Ragged.from_strings(self.tasks[number] for number in known)
 
+    @override
     def load(self, block: int) -> Ragged:
         numbers = np.asarray(self.data.column(INDEX, self.name).load(block), np.int64)
         known, texts = self._texts
-        places = np.searchsorted(known, numbers)
-        matches = np.append(known, -1)[np.minimum(places, len(known))] == numbers
+        places, matches = self._places(numbers)
         if not matches.all():
             raise FormatError(
                 f"expected the number of a task among {known[:8].tolist()}, got {numbers[~matches][:8].tolist()}; add "
@@ -281,6 +281,22 @@ class TaskColumn(BlockColumn):
                 path=self.data.file_of(block).path,
             )
         return texts.take(places)
+
+    @override
+    def read_ragged(self, selection: Selection) -> Ragged:
+        """Read the numbers of all blocks, then their texts at once."""
+        offsets = offsets_of(selection.length)
+        numbers = np.empty(int(offsets[-1]), np.int64)
+        wanted = replace(selection, destination=offsets[:-1], shape=(1, len(numbers)))
+        self.data.column(INDEX, self.name).read(wanted, numbers)
+        places, matches = self._places(numbers)
+        return spread(self._texts[1].take(places), selection) if matches.all() else super().read_ragged(selection)
+
+    def _places(self, numbers: IntArray) -> tuple[IntArray, BoolArray]:
+        """Return where texts of numbers are, and whether each has one."""
+        known = self._texts[0]
+        places = np.searchsorted(known, numbers)
+        return places, np.append(known, -1)[np.minimum(places, len(known))] == numbers
 
 
 def rows_of(array: Any, field: Field) -> Array:
