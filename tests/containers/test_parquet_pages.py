@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import penstock
 from penstock.containers.arrow import ParquetFile, stored_leaves
+from penstock.containers.arrow.pages import is_bytes
 from penstock.core.cache import Cache
 from penstock.errors import FormatError
 
@@ -129,3 +131,50 @@ def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     write(path, BLOBS[:200])
     with pytest.raises(FormatError, match="opened"):
         file.values("image.bytes", [(0, np.array([0]))], Cache(1 << 20))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("lerobot", {"fps": 10, "cameras": "image"}), ("minari", {"data_format": "parquet", "images": "jpeg"})],
+)
+def test_our_writers_store_pictures_as_they_are_and_read_no_more_than_some(
+    name: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {
+        "observations": RNG.integers(0, 256, (62, 40, 40, 3), np.uint8),
+        "actions": np.zeros((60, 2), np.float32),
+        "rewards": np.zeros(60),
+        "terminations": np.zeros(60, bool),
+        "truncations": np.arange(60) % 30 == 29,
+    }
+    episodes = penstock.from_arrays(columns, lengths=[30, 30])
+    path = tmp_path / "data-v0"
+    penstock.convert(episodes, path, format=name, options=options)
+    stored = 0
+    for file in path.rglob("*.parquet"):
+        metadata = pq.read_metadata(file)
+        for number in range(metadata.num_columns):
+            leaf = metadata.row_group(0).column(number)
+            if is_bytes(metadata.schema.column(number)):
+                stored += 1
+                assert (leaf.compression, leaf.has_dictionary_page) == ("UNCOMPRESSED", False)
+    assert stored
+    with penstock.open(path) as data:
+        rows = data.windows(2)[[3, 40, 3, 4]]["observations"]
+        monkeypatch.setattr(ParquetFile, "values", lambda self, path, wanted, cache: [None] * len(wanted))
+        assert np.array_equal(data.windows(2)[[3, 40, 3, 4]]["observations"], rows)
+
+
+def test_damaged_pictures_of_an_episode_are_named(tmp_path: Path) -> None:
+    columns = {"observations": RNG.integers(0, 256, (21, 40, 40, 3), np.uint8), "actions": np.zeros((20, 1))}
+    columns |= {"rewards": np.zeros(20), "terminations": np.zeros(20, bool), "truncations": np.arange(20) == 19}
+    path = tmp_path / "data-v0"
+    options = {"data_format": "parquet", "images": "jpeg"}
+    penstock.convert(penstock.from_arrays(columns, lengths=[20]), path, format="minari", options=options)
+    (file,) = path.rglob("*.parquet")
+    content = bytearray(file.read_bytes())
+    place = content.index(b"\xff\xd8\xff", len(content) // 2)
+    content[place : place + 3] = b"abc"
+    file.write_bytes(content)
+    with penstock.open(path) as data, pytest.raises(FormatError, match=r"observations, row \d+ of episode 0"):
+        data.steps()[:]

@@ -179,8 +179,7 @@ class ParquetFile:
         Cost: bytes of these values alone, if they are stored uncompressed. The cache keeps where they are.
         """
         number = self.leaf(path)
-        leaf = None if number is None else self._footer()[0].schema.column(number)
-        if leaf is None or not is_bytes(leaf):
+        if number is None or not is_bytes(leaf := self._footer()[0].schema.column(number)):
             return [None] * len(wanted)
         level = leaf.max_definition_level
 
