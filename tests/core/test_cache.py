@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.core.cache import Cache
+import penstock.core.cache as cache_module
+from penstock.core.cache import Cache, caches_within
 
 
 def test_it_is_bounded_and_keeps_what_was_used_last() -> None:
@@ -76,3 +77,51 @@ def test_a_child_does_not_wait_for_threads_of_its_parent() -> None:
     go.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other cache of the process takes part."""
+    monkeypatch.setattr(cache_module, "_SHARED", cache_module._Shared())  # pyright: ignore[reportPrivateUsage]
+
+
+def filled(cache: Cache, *sizes: int) -> Cache:
+    for number, size in enumerate(sizes):
+        cache.get((id(cache), number), lambda number=number, size=size: (number, size))
+    return cache
+
+
+@pytest.mark.usefixtures("alone")
+def test_all_caches_are_within_one_limit_while_it_is_there() -> None:
+    first, second = filled(Cache(1000), *[10] * 30), filled(Cache(1000), *[10] * 10)
+    allowed = caches_within(150)
+    assert sorted([first.nbytes, second.nbytes]) == [70, 80]  # the largest one loses values first
+    filled(third := Cache(1000), *[10] * 10)
+    assert first.nbytes + second.nbytes + third.nbytes == 150
+    assert min(first.nbytes, second.nbytes, third.nbytes) == 50
+    del allowed
+    filled(second, *[10] * 40)
+    assert second.nbytes == 400
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_value_made_last_is_kept_whatever_its_size() -> None:
+    small, large = filled(Cache(1000), 10), Cache(1000)
+    allowed = caches_within(50)
+    for key in "ab":
+        assert large.get(key, lambda: (1, 200)) == 1
+    assert (large.peek("a"), large.peek("b"), large.nbytes) == (None, 1, 200)
+    assert small.nbytes <= 10
+    del allowed
+
+
+@pytest.mark.usefixtures("alone")
+def test_limits_of_several_loaders_add_up() -> None:
+    cache = filled(Cache(1000), *[10] * 50)
+    limits = [caches_within(200), caches_within(100)]
+    assert cache.nbytes <= 300
+    filled(cache, *[10] * 50)
+    assert cache.nbytes == 300
+    limits.pop()
+    filled(cache, *[10] * 51)
+    assert cache.nbytes == 200

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.core.cache import Cache
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the private memory of a process")
 
@@ -81,3 +82,24 @@ def test_an_epoch_in_a_third_of_the_memory_of_the_data(name: str, store: Path, t
     assert done.returncode == 0, done.stderr
     samples = EPISODES * (STEPS - 1)
     assert done.stdout.split() == [str(samples), str(samples), "limited"]
+
+
+def test_all_caches_are_within_half_of_the_memory_while_a_loader_runs() -> None:
+    cache = Cache(1 << 20)
+
+    def fill() -> int:
+        for number in range(10):
+            cache.array(number, lambda: np.zeros(100_000, np.uint8))
+        return cache.nbytes
+
+    data = penstock.from_arrays({"x": np.arange(64)}, lengths=[64]).steps()
+    loader = data.loader(batch_size=4, threads=0, memory=1 << 20)
+    assert fill() == 1_000_000
+    batches = iter(loader)
+    next(batches)
+    assert cache.nbytes <= 1 << 19
+    assert fill() <= 1 << 19
+    batches.close()
+    assert fill() == 1_000_000
+    assert sum(batch.n for batch in loader) == 64
+    assert fill() == 1_000_000

@@ -24,6 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
+from penstock.core.ragged import ranges
 from penstock.errors import DataError, FormatError, UnsafeDataError, require
 from penstock.flow import cores, for_each
 
@@ -98,15 +99,22 @@ def decode_into(blob: bytes, out: AnyArray, *, convert: bool = False, fast_jpeg:
 
 def decode_rows(blobs: Sequence[bytes], out: AnyArray, *, where: str = "", first: int = 0, **options: bool) -> None:
     """Decode an image into each row of an array with the options of `decode_into`, on all cores."""
+    column = f"{where}, " if where else ""
+    decode_to(blobs, out, range(len(blobs)), lambda i: f"{column}row {first + i} of the column", **options)
 
-    def decode_row(i: int) -> None:
+
+def decode_to(
+    blobs: Sequence[bytes], out: AnyArray, rows: Sequence[int], where: Callable[[int], str], **options: bool
+) -> None:
+    """Decode image `i` into row `rows[i]` of an array on all cores. An error names the place `where(i)`."""
+
+    def decode_one(i: int) -> None:
         try:
-            decode_into(blobs[i], out[i], **options)
+            decode_into(blobs[i], out[rows[i]], **options)
         except FormatError as error:
-            place = f"row {first + i} of the column"
-            raise type(error)(str(error), where=f"{where}, {place}" if where else place) from error
+            raise type(error)(str(error), where=where(i)) from error
 
-    decode_each(decode_row, len(blobs), out.nbytes)
+    decode_each(decode_one, len(blobs), len(blobs) * out[:1].nbytes)
 
 
 def decode_each(decode_one: Callable[[int], object], count: int, nbytes: int) -> None:
@@ -142,10 +150,11 @@ class ImageRows:
     where: str
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
-        frames = out.reshape(-1, *self.shape)
-        for begin, rows, place in zip(start.tolist(), length.tolist(), destination.tolist(), strict=True):
-            blobs = list(self.blobs(begin, begin + rows))
-            decode_rows(blobs, frames[place : place + rows], where=self.where, first=begin)
+        """Decode the images of all spans together, on all cores."""
+        stored, rows = ranges(start, length).tolist(), ranges(destination, length).tolist()
+        spans = zip(start.tolist(), (start + length).tolist(), strict=True)
+        blobs = [blob for begin, end in spans for blob in self.blobs(begin, end)]
+        decode_to(blobs, out.reshape(-1, *self.shape), rows, lambda i: f"{self.where}, row {stored[i]} of the column")
 
 
 @cache

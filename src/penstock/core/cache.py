@@ -1,4 +1,4 @@
-"""Decoded data kept for the next reader, bounded in bytes."""
+"""Decoded data kept for the next reader, bounded in bytes: each cache alone, and all together while a loader runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Cache:
         self.made = 0
         self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._begin()
-        _ALL.add(self)
+        with _SHARED.lock:
+            _SHARED.caches.add(self)
 
     def __reduce__(self) -> tuple[type[Cache], tuple[int]]:
         return Cache, (self.limit,)
@@ -78,7 +79,21 @@ class Cache:
             self._held[key] = value, size
             self.nbytes += size
             while self.nbytes > self.limit:
-                self.nbytes -= self._held.popitem(last=False)[1][1]
+                self._drop()
+        if _SHARED.limits:
+            _SHARED.trim(self)
+
+    def _drop(self) -> None:
+        """Let go of the value that was used longest ago."""
+        self.nbytes -= self._held.popitem(last=False)[1][1]
+
+    def drop_all_but(self, count: int) -> bool:
+        """Let go of one value, if there are more than `count`. Returns whether there were."""
+        with self._lock:
+            if len(self._held) <= count:
+                return False
+            self._drop()
+            return True
 
     def clear(self) -> None:
         """Let go of everything."""
@@ -87,12 +102,54 @@ class Cache:
             self.nbytes = 0
 
 
-_ALL: weakref.WeakSet[Cache] = weakref.WeakSet()
+class CacheLimit:
+    """Bytes that one loader allows all caches of the process."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+class _Shared:
+    """All caches of the process, and the limits that they are within together."""
+
+    def __init__(self) -> None:
+        self.caches: weakref.WeakSet[Cache] = weakref.WeakSet()
+        self.limits: weakref.WeakSet[CacheLimit] = weakref.WeakSet()
+        self.lock = threading.Lock()
+
+    def trim(self, newest: Cache | None) -> None:
+        """Let go of old values of the largest caches, until all are within the limits.
+
+        The value that was made last is kept whatever its size: rows that are read next are often in it.
+        """
+        with self.lock:
+            limit = sum(each.nbytes for each in self.limits)
+            caches = list(self.caches)
+            excess = sum(cache.nbytes for cache in caches) - limit
+            while self.limits and excess > 0:
+                largest = max(caches, key=lambda cache: cache.nbytes)
+                before = largest.nbytes
+                if not largest.drop_all_but(largest is newest):
+                    return
+                excess -= before - largest.nbytes
+
+
+_SHARED = _Shared()
+
+
+def caches_within(limit: int) -> CacheLimit:
+    """Keep all caches of the process together within `limit` bytes while the result is alive; of several, the sum."""
+    allowed = CacheLimit(limit)
+    with _SHARED.lock:
+        _SHARED.limits.add(allowed)
+    _SHARED.trim(None)
+    return allowed
 
 
 def _after_fork() -> None:
     """Threads that made values are gone in the child, and so are the owners of locks."""
-    for cache in list(_ALL):
+    _SHARED.lock = threading.Lock()
+    for cache in list(_SHARED.caches):
         cache._begin()  # pyright: ignore[reportPrivateUsage]
 
 

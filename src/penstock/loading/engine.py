@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
+from penstock.core.cache import CacheLimit, caches_within
 from penstock.core.turns import Turns
 from penstock.errors import ArgumentError
 from penstock.flow.limits import PrefetchLimits
@@ -112,6 +113,7 @@ class LoaderIterator(Iterator[T]):
         self._turns = Turns("iterator of a loader")
         self._jobs: OrderedMap[Job, Batches] | None = None  # the jobs under way, in their order
         self._abandon: weakref.finalize[..., Any] | None = None
+        self._caches: CacheLimit | None = None  # of all caches of the process, until the iterator is closed
         self._ready: deque[tuple[Batch, State]] = deque()
         self._handed: deque[tuple[T, int, State]] = deque()
         self._place: CursorPlace | None = None  # where the batches under way begin; None: they are to be begun
@@ -191,6 +193,7 @@ class LoaderIterator(Iterator[T]):
         if self._after is None:
             self._began, self._epoch = state, epoch
         if epoch == self._epoch:
+            self._caches = self._caches or caches_within(self._limits.memory // 2)
             stage = self._metrics.stage(LOADER, max(self._limits.threads, 1))
             run = partial(_run, timed_by(self._metrics))
             jobs = OrderedMap(
@@ -240,6 +243,7 @@ class LoaderIterator(Iterator[T]):
             self._closed = True
             jobs = self._jobs
             self._forget()
+            self._caches = None
             if jobs is not None:
                 jobs.join()
 

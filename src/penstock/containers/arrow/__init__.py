@@ -3,6 +3,7 @@ PyArrow.
 """
 
 from penstock.containers.arrow.files import FileEnds, ParquetFile, RangedArrowFile, chunks_of, one_array
+from penstock.containers.arrow.pages import stored_leaves
 from penstock.containers.arrow.values import (
     Shapes,
     TableColumn,
@@ -29,5 +30,6 @@ __all__ = [
     "one_array",
     "plain_array",
     "plain_type",
+    "stored_leaves",
     "values_of",
 ]

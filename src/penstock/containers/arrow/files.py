@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
+from penstock.containers.arrow.pages import BytesChunk, file_bytes, is_bytes
 from penstock.containers.arrow.values import arrow
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.boundary import parsing
@@ -156,16 +157,48 @@ class ParquetFile:
     def constant(self, group: int, name: str) -> int | None:
         """Return the value that all rows of a row group have in a column of whole numbers or booleans, or None."""
         footer = self._footer()[0]
-        if name not in self._leaves:
-            paths = [footer.schema.column(i).path for i in range(footer.num_columns)]
-            self._leaves[name] = paths.index(name) if paths.count(name) == 1 else None
-        if (number := self._leaves[name]) is None:
+        if (number := self.leaf(name)) is None:
             return None
         leaf = footer.row_group(group).column(number)
         known = leaf.statistics if leaf.physical_type in ("INT32", "INT64", "BOOLEAN") else None
         if known is None or not known.has_min_max or not known.has_null_count or known.null_count:
             return None
         return int(known.min) if known.min == known.max else None
+
+    def leaf(self, path: str) -> int | None:
+        """Return the number of a leaf, or None if there is none or several."""
+        if path not in self._leaves:
+            footer = self._footer()[0]
+            paths = [footer.schema.column(i).path for i in range(footer.num_columns)]
+            self._leaves[path] = paths.index(path) if paths.count(path) == 1 else None
+        return self._leaves[path]
+
+    def values(self, path: str, wanted: Sequence[tuple[int, IntArray]], cache: Cache) -> list[list[bytes] | None]:
+        """Return values of a leaf of bytes, by row groups and rows in them; None for a layout that `column` reads.
+
+        Cost: bytes of these values alone, if they are stored uncompressed. The cache keeps where they are.
+        """
+        number = self.leaf(path)
+        if number is None or not is_bytes(leaf := self._footer()[0].schema.column(number)):
+            return [None] * len(wanted)
+        level = leaf.max_definition_level
+
+        def read(opened: Path) -> list[list[bytes] | None]:
+            with filled(self._ranges([group for group, _ in wanted], path)), open_file(opened, buffer=1) as file:
+                fd = file.fileno()
+                return [self._chunk(fd, group, number, level, rows, cache) for group, rows in wanted]
+
+        return read_unchanged(self.path, self._state, read)
+
+    def _chunk(self, fd: int, group: int, number: int, level: int, rows: IntArray, cache: Cache) -> list[bytes] | None:
+        key = (self, group, number)
+
+        def walked() -> tuple[BytesChunk | None, int]:
+            chunk = BytesChunk.of(fd, self._footer()[0].row_group(group).column(number), level)
+            return chunk, 0 if chunk is None else chunk.nbytes
+
+        chunk = cache.get(key, walked)
+        return None if chunk is None else chunk.read(file_bytes(fd), rows, cache, key)
 
     def _read(self, groups: Sequence[int], name: str) -> Any:
         def read(path: Path) -> Any:

@@ -166,9 +166,10 @@ def _varint(number: int) -> bytes:
 
 @dataclass(frozen=True)
 class ParquetPage:
-    """A page: where its header begins, where it ends, its kind, and its number of values."""
+    """A page: where its header and its data begin, where it ends, its kind, and its number of values."""
 
     begin: int
+    data: int
     end: int
     kind: int
     values: int
@@ -258,26 +259,37 @@ def _repeated(schema: list[Fields]) -> list[bool]:
     return repeated
 
 
+def page_at(raw: bytes | memoryview, begin: int) -> ParquetPage:
+    """Return the page whose header `raw` begins with, at byte `begin` of the file."""
+    reader = ThriftReader(raw)
+    try:
+        head = reader.struct()
+        kind, unpacked, packed = (int(head[number][1]) for number in (1, 2, 3))
+        described: Fields = head[{DATA: 5, DICTIONARY: 7, DATA_2: 8}[kind]][1]
+        values = int(described[1][1])
+        encoding = int(described[4 if kind == DATA_2 else 2][1])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"expected the header of a page at byte {begin}") from error
+    if packed < 0 or unpacked < 0 or values < 0:
+        raise FormatError(f"expected a page of 0 or more bytes and values at byte {begin}")
+    data = begin + reader.position
+    return ParquetPage(begin, data, data + packed, kind, values, unpacked, encoding)
+
+
 def _pages(path: Path) -> list[ParquetPage]:
     """The whole pages from the start of the file on."""
     data = map_file(path)
     pages: list[ParquetPage] = []
     position = 4
     while position < len(data):
-        reader = ThriftReader(data[position : position + HEADER].data)
         try:
-            head = reader.struct()
-            kind, unpacked, packed = (int(head[number][1]) for number in (1, 2, 3))
-            described: Fields = head[{DATA: 5, DICTIONARY: 7, DATA_2: 8}[kind]][1]
-            values = int(described[1][1])
-            encoding = int(described[4 if kind == DATA_2 else 2][1])
-        except (FormatError, KeyError, TypeError, ValueError):
+            page = page_at(data[position : position + HEADER].data, position)
+        except FormatError:
             break  # no page: the end of the data, or a cut
-        end = position + reader.position + packed
-        if end > len(data) or packed < 0 or unpacked < 0 or values < 0:
+        if page.end > len(data):
             break
-        pages.append(ParquetPage(position, end, kind, values, unpacked, encoding))
-        position = end
+        pages.append(page)
+        position = page.end
     return pages
 
 

@@ -7,6 +7,7 @@ some files at a time, by a `RowMap` that checks every piece against the size of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +22,7 @@ from penstock.core.spec import Field
 from penstock.files.remote import Wanted
 from penstock.kernels.rows import RowMap, check_spans, flat
 
+_HELD = 1 << 20  # bytes of decoded blocks from which on their rows are copied
 AT_ONCE = 1024  # files of which the rows are gathered together
 
 
@@ -70,6 +72,12 @@ def cut(first: IntArray, start: IntArray, length: IntArray, destination: IntArra
     return pieces.take(pieces.length > 0)
 
 
+def by_run(pieces: RowPieces) -> Iterator[tuple[int, RowPieces]]:
+    """Consecutive pieces of the same run together."""
+    edges = [0, *(np.flatnonzero(np.diff(pieces.run)) + 1).tolist(), len(pieces.run)]
+    yield from ((int(pieces.run[a]), pieces.take(slice(a, b))) for a, b in pairwise(edges) if b > a)
+
+
 def expand(start: IntArray, length: IntArray) -> IntArray:
     """Every row of the spans, in order."""
     offsets = offsets_of(length)
@@ -103,12 +111,19 @@ class BlockRows:
         return cls(np.append(pieces.destination, offsets[-1]), pieces.run, pieces.start - bounds[pieces.run])
 
     def read_array(self, load: Callable[[int], Array], selection: Selection, out: AnyArray) -> None:
-        """Gather rows of an array column, as `Source.read_array`."""
+        """Gather rows of an array column, as `Source.read_array`, those of many small blocks at once."""
         raw = out.reshape(-1).view(np.uint8)
+        blocks: list[tuple[AnyArray, RowPieces]] = []
+        nbytes = 0
         for block, mine in self.pieces(selection):
             rows = load(block)
             if not isinstance(rows, Ragged):
-                RowMap.of(rows).gather(mine.start, mine.length, mine.destination, raw)
+                blocks.append((rows, mine))
+                nbytes += rows.nbytes
+            if nbytes >= _HELD:
+                _gather(blocks, raw)
+                blocks, nbytes = [], 0
+        _gather(blocks, raw)
 
     def read_ragged(self, load: Callable[[int], Array], field: Field, selection: Selection) -> Ragged:
         """Read rows of a ragged column, as `Source.read_ragged`."""
@@ -132,10 +147,23 @@ class BlockRows:
 
     def _by_block(self, pieces: RowPieces) -> Iterator[tuple[int, RowPieces]]:
         """Yield consecutive pieces in the same block together, with `start` counted from the start of the block."""
-        block = self.block[pieces.run]
-        inside = pieces._replace(start=pieces.start - self.first[pieces.run] + self.skip[pieces.run])
-        edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(block)]
-        yield from ((int(block[a]), inside.take(slice(a, b))) for a, b in pairwise(edges) if b > a)
+        start = pieces.start - self.first[pieces.run] + self.skip[pieces.run]
+        yield from by_run(pieces._replace(run=self.block[pieces.run], start=start))
+
+
+def _gather(blocks: Sequence[tuple[AnyArray, RowPieces]], out: ByteArray) -> None:
+    """Copy pieces of blocks of rows that are alike."""
+    if not blocks:
+        return
+    arrays = [np.ascontiguousarray(rows) for rows, _ in blocks]
+    number = np.arange(len(arrays))
+    counts = np.array([len(array) for array in arrays], np.int64)
+    row_bytes = arrays[0].dtype.itemsize * math.prod(arrays[0].shape[1:])
+    buffers = [array.reshape(-1).view(np.uint8) for array in arrays]
+    rows = RowMap.build(buffers, counts, number, np.zeros_like(number), row_bytes)
+    start = np.concatenate([mine.start + first for (_, mine), first in zip(blocks, rows.first.tolist(), strict=False)])
+    length, destination = (np.concatenate([part[k] for _, part in blocks]) for k in (2, 3))
+    rows.gather(start, length, destination, out)
 
 
 @dataclass(frozen=True, eq=False)

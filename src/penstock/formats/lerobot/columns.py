@@ -1,17 +1,17 @@
 """Columns of a dataset: numbers, text, tasks and images in Parquet files, read by blocks.
 
 A block is a row group of a data file. A column decodes a row group as a whole, and keeps it in the cache of the
-dataset. Images stay encoded there; each wanted image is decoded once for a selection, into the memory of the caller.
+dataset. Of images, the wanted ones are read alone, if their storage allows it; each is decoded once for a selection,
+into the memory of the caller.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from typing_extensions import override
 from penstock.containers.arrow import ParquetFile, array_of, arrow, values_of
 from penstock.containers.arrow.values import TableColumn
 from penstock.containers.images import decode_each, decode_into
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.boundary import parsing
 from penstock.core.cache import Cache
 from penstock.core.ragged import Array, Ragged, offsets_of
@@ -28,7 +28,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
-from penstock.formats.base.pieces import BlockRows, expand
+from penstock.formats.base.pieces import BlockRows, expand, spread
 from penstock.formats.lerobot.language import MESSAGE_FIELDS, messages_of
 
 TOGETHER = 8
@@ -49,6 +49,8 @@ class DataFiles:
     group: IntArray
     rows: BlockRows
     cache: Cache
+    pages: Cache
+    """Pages of images: their own cache, for one of them is as large as the numbers of many row groups."""
 
     def block(self, number: int, name: str, dtype: np.dtype[Any], decode: Callable[[Any], Array]) -> Array:
         """Return a column of a block, from the cache or decoded."""
@@ -82,6 +84,27 @@ class DataFiles:
                 for block, a, b in zip(run.tolist(), offsets[:-1], offsets[1:], strict=True):
                     parts[block] = self._kept((block, name, dtype), rows[a:b])
         return parts
+
+    def images(self, wanted: Mapping[int, IntArray], name: str) -> Iterator[tuple[int, list[bytes]]]:
+        """Yield images of rows by block, read alone where their storage allows it, by files."""
+        by_file: dict[int, list[int]] = {}
+        for block in wanted:
+            by_file.setdefault(int(self.file[block]), []).append(block)
+        for number, blocks in by_file.items():
+            file = self.files[number]
+            rows = [(int(self.group[block]), wanted[block]) for block in blocks]
+            with parsing(file.path, name):
+                leaf = name if file.leaf(name) is not None else f"{name}.bytes"
+                parts = file.values(leaf, rows, self.pages)
+            for block, part in zip(blocks, parts, strict=True):
+                yield block, part if part is not None else self.encoded(block, name).take(wanted[block]).blobs()
+
+    def encoded(self, block: int, name: str) -> Ragged:
+        """Return all images of a block, as rows of bytes."""
+        encoded = self.block(block, name, BYTES.dtype, encoded_images)
+        if not isinstance(encoded, Ragged):
+            raise FormatError(f"expected encoded images, got {encoded.dtype}")
+        return encoded
 
     def _kept(self, key: Hashable, rows: Array) -> Array:
         """Put a copy of decoded rows into the cache, which then keeps no other rows alive."""
@@ -204,25 +227,25 @@ class ImageColumn(BlockColumn):
     """Images of the data files, encoded as rows of bytes."""
 
     def load(self, block: int) -> Ragged:
-        encoded = self.data.block(block, self.name, BYTES.dtype, encoded_images)
-        if not isinstance(encoded, Ragged):
-            raise FormatError(f"expected encoded images, got {encoded.dtype}")
-        return encoded
+        return self.data.encoded(block, self.name)
 
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Decode each wanted image once, and copy it to its other places."""
-        wanted: list[tuple[bytes, int, Path, int]] = []  # an image, its first place, and where it is stored
+        rows: dict[int, IntArray] = {}
+        places: dict[int, list[int]] = {}
         copies: list[tuple[IntArray, IntArray]] = []
         for block, pieces in self.data.rows.pieces(selection):
-            images, path = self.load(block), self.data.file_of(block).path
-            rows = expand(pieces.start, pieces.length)
-            places = expand(pieces.destination, pieces.length)
-            different, first, number = np.unique(rows, return_index=True, return_inverse=True)
-            for row, place in zip(different.tolist(), places[first].tolist(), strict=True):
-                wanted.append((images[row].tobytes(), place, path, row))
-            again = np.ones(len(rows), bool)
+            stored, into = expand(pieces.start, pieces.length), expand(pieces.destination, pieces.length)
+            rows[block], first, number = np.unique(stored, return_index=True, return_inverse=True)
+            places[block] = into[first].tolist()
+            again = np.ones(len(stored), bool)
             again[first] = False
-            copies.append((places[again], places[first][number[again]]))
+            copies.append((into[again], into[first][number[again]]))
+        wanted = [  # an image, its first place, and where it is stored
+            (blob, place, self.data.file_of(block).path, row)
+            for block, blobs in self.data.images(rows, self.name)
+            for blob, place, row in zip(blobs, places[block], rows[block].tolist(), strict=True)
+        ]
 
         def decode_one(i: int) -> None:
             blob, place, path, row = wanted[i]
@@ -230,8 +253,8 @@ class ImageColumn(BlockColumn):
                 decode_into(blob, out[place], convert=True)
 
         decode_each(decode_one, len(wanted), len(wanted) * out[:1].nbytes)
-        for places, sources in copies:
-            out[places] = out[sources]
+        for targets, sources in copies:
+            out[targets] = out[sources]
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,11 +269,11 @@ class TaskColumn(BlockColumn):
         known = sorted(self.tasks)
         return np.array(known, np.int64), Ragged.from_strings(self.tasks[number] for number in known)
 
+    @override
     def load(self, block: int) -> Ragged:
         numbers = np.asarray(self.data.column(INDEX, self.name).load(block), np.int64)
         known, texts = self._texts
-        places = np.searchsorted(known, numbers)
-        matches = np.append(known, -1)[np.minimum(places, len(known))] == numbers
+        places, matches = self._places(numbers)
         if not matches.all():
             raise FormatError(
                 f"expected the number of a task among {known[:8].tolist()}, got {numbers[~matches][:8].tolist()}; add "
@@ -258,6 +281,22 @@ class TaskColumn(BlockColumn):
                 path=self.data.file_of(block).path,
             )
         return texts.take(places)
+
+    @override
+    def read_ragged(self, selection: Selection) -> Ragged:
+        """Read the numbers of all blocks, then their texts at once."""
+        offsets = offsets_of(selection.length)
+        numbers = np.empty(int(offsets[-1]), np.int64)
+        wanted = replace(selection, destination=offsets[:-1], shape=(1, len(numbers)))
+        self.data.column(INDEX, self.name).read(wanted, numbers)
+        places, matches = self._places(numbers)
+        return spread(self._texts[1].take(places), selection) if matches.all() else super().read_ragged(selection)
+
+    def _places(self, numbers: IntArray) -> tuple[IntArray, BoolArray]:
+        """Return where texts of numbers are, and whether each has one."""
+        known = self._texts[0]
+        places = np.searchsorted(known, numbers)
+        return places, np.append(known, -1)[np.minimum(places, len(known))] == numbers
 
 
 def rows_of(array: Any, field: Field) -> Array:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock.containers.arrow import arrow
+from penstock.containers.arrow import arrow, stored_leaves
 from penstock.containers.images import encode
 from penstock.core.arrays import AnyArray
 from penstock.core.narrowing import is_array, is_dict, is_list, is_mapping, is_scalar
@@ -358,10 +358,9 @@ def write_tasks(root: Path, tasks: Sequence[str]) -> None:
 
 def write_tables(path: Path, schema: Any, tables: Iterable[Any]) -> None:
     """Write a Parquet file with a row group for each table, which appears when it is complete."""
-    parquet = require("pyarrow.parquet", "arrow")
     with (
         atomic_file(path, durable="file") as file,
-        parquet.ParquetWriter(file, schema, compression="snappy", use_dictionary=True) as writer,
+        require("pyarrow.parquet", "arrow").ParquetWriter(file, schema, **stored_leaves(schema)) as writer,
     ):
         for table in tables:
             writer.write_table(table.replace_schema_metadata(schema.metadata), row_group_size=max(len(table), 1))

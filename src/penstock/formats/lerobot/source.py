@@ -251,6 +251,7 @@ def open_files(
         group=np.concatenate([np.zeros(0, np.int64), *map(np.arange, counts)]),
         rows=BlockRows.parts(offsets_of(rows), np.array([starts[i] for i in order], np.int64), offsets),
         cache=cache,
+        pages=Cache(cache.limit),
     )
     return data, [kept[i] for i in order]
 

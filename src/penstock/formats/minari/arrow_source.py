@@ -21,7 +21,7 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.containers.arrow import arrow
-from penstock.containers.images import decode_rows
+from penstock.containers.images import decode_to
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.cache import Cache
 from penstock.core.ragged import Array, Ragged, offsets_of
@@ -33,14 +33,13 @@ from penstock.errors import FormatError, StateError
 from penstock.files.remote import Wanted, file_state, is_mirrored
 from penstock.flow import map_on_threads
 from penstock.formats.base.account import Account, LeftOut, unused_files
-from penstock.formats.base.pieces import RowPieces, cut, spread
+from penstock.formats.base.pieces import RowPieces, by_run, cut, expand, spread
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.minari import arrow_table, columns, index_cache, metadata
 from penstock.formats.minari.arrow_table import ArrowColumn
 from penstock.formats.minari.columns import ColumnStorage, Infos, SpecColumn
 
-HELD = 256  # episodes that stay open; each keeps a file open where it is large
-HELD_BYTES = 256 << 20
+HELD_BYTES = 256 << 20  # of opened files and columns
 PLACES = 16 << 20  # bytes of places of columns in files behind URLs
 _AT_ONCE = 16  # files behind URLs whose footers are read at a time
 WORTH = 64  # episodes from which keeping an index is worth a file
@@ -76,6 +75,36 @@ class _FolderState(SourceState):
     stated: Mapping[str, Any]
 
 
+class _Images:
+    """Encoded images of several episodes. One that is wanted several times is decoded once."""
+
+    def __init__(self) -> None:
+        self._blobs: list[bytes] = []
+        self._rows: list[int] = []  # of the output
+        self._stored: list[tuple[int, int]] = []  # episode, and row in it
+        self._copies: list[tuple[int, int]] = []  # rows of the output: from, to
+
+    def add(self, e: int, pieces: RowPieces, blobs: dict[int, bytes]) -> None:
+        places: dict[int, int] = {}
+        wanted = expand(pieces.start, pieces.length).tolist()
+        for row, place in zip(wanted, expand(pieces.destination, pieces.length).tolist(), strict=True):
+            if row in places:
+                self._copies.append((places[row], place))
+                continue
+            places[row] = place
+            self._blobs.append(blobs[row])
+            self._rows.append(place)
+            self._stored.append((e, row))
+
+    def decode(self, column: str, out: AnyArray) -> None:
+        def where(i: int) -> str:
+            return f"{column}, row {self._stored[i][1]} of episode {self._stored[i][0]}"
+
+        decode_to(self._blobs, out, self._rows, where)
+        for source, place in self._copies:
+            out[place] = out[source]
+
+
 class ArrowSource(StateSource[_FolderState]):
     """A Minari dataset in Arrow or Parquet: `folder/<episode>/part-0.arrow`, and `metadata.json` next to each."""
 
@@ -84,7 +113,7 @@ class ArrowSource(StateSource[_FolderState]):
         self._infos: Infos = infos
         self._cache: index_cache.Where = cache
         self._held = Cache(HELD_BYTES)  # opened files by number, and columns by number and path
-        self._places = Cache(PLACES)  # of columns in files behind URLs
+        self._places = Cache(PLACES)  # of columns in files behind URLs, and footers of Parquet files
         self._state = self._load()
 
     def __reduce__(self) -> tuple[type[ArrowSource], tuple[Path, Infos, index_cache.Where]]:
@@ -108,12 +137,17 @@ class ArrowSource(StateSource[_FolderState]):
         return frozenset(path for leaves in self.state.leaves for path, leaf in leaves.items() if leaf.images)
 
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
-        """Each piece from its episode, in the order of the files."""
+        """Each piece from its episode, in the order of the files. Images are decoded together."""
         view, field = self.state, self.spec[column]
         pieces, first = self._pieces(view, field, selection)
-        for e, start, length, destination in zip(*(a.tolist() for a in pieces), strict=True):
-            begin = start - int(first[e])
-            out[destination : destination + length] = self._rows(view, column, e, begin, begin + length)
+        images = _Images()
+        for e, mine in by_run(pieces._replace(start=pieces.start - first[pieces.run])):
+            leaf = view.leaves[int(view.which[e])].get(column)
+            if leaf is not None and leaf.images:
+                images.add(e, mine, self._blobs(view, e, column, leaf, np.unique(expand(mine.start, mine.length))))
+            else:
+                out[expand(mine.destination, mine.length)] = self._rows(view, column, e, mine)
+        images.decode(column, out)
 
     @override
     def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
@@ -135,7 +169,8 @@ class ArrowSource(StateSource[_FolderState]):
         pieces = cut(first, selection.start, selection.length, selection.destination)
         return pieces.take(np.argsort(pieces.run, kind="stable")), first
 
-    def _rows(self, view: _FolderState, column: str, e: int, start: int, stop: int) -> Any:
+    def _rows(self, view: _FolderState, column: str, e: int, pieces: RowPieces) -> Any:
+        """Rows of an episode, or the value of all of them."""
         name, _, rest = column.partition("/")
         if name == columns.PRESENT:
             return e not in view.columns[rest].missing
@@ -147,15 +182,18 @@ class ArrowSource(StateSource[_FolderState]):
         if leaf is None:
             return blank
         array = self._column(view, e, column, leaf)
-        if leaf.kind == "array" and not leaf.images and leaf.shape != field.shape:
-            rows = np.broadcast_to(blank, (stop - start, *field.shape)).copy()
-            rows[(slice(None), *map(slice, leaf.shape))] = array[start:stop]
+        if leaf.kind == "array" and leaf.shape != field.shape:
+            rows = np.broadcast_to(blank, (int(pieces.length.sum()), *field.shape)).copy()
+            rows[(slice(None), *map(slice, leaf.shape))] = array[expand(pieces.start, pieces.length)]
             return rows
-        if leaf.images and isinstance(array, Ragged):
-            frames = np.empty((stop - start, *leaf.shape), np.uint8)
-            decode_rows(array[start:stop].blobs(), frames, where=column, first=start)
-            return frames
-        return array[start:stop]
+        return array[expand(pieces.start, pieces.length)]
+
+    def _blobs(self, view: _FolderState, e: int, column: str, leaf: ArrowColumn, rows: IntArray) -> dict[int, bytes]:
+        """Encoded images of an episode, by row."""
+        blobs = self._opened(view, e).blobs(column, rows, self._held)
+        if blobs is None:
+            blobs = self._column(view, e, column, leaf).take(rows).blobs()
+        return dict(zip(rows.tolist(), blobs, strict=True))
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
@@ -174,7 +212,7 @@ class ArrowSource(StateSource[_FolderState]):
     def _column(self, view: _FolderState, e: int, column: str, leaf: ArrowColumn) -> Any:
         """A leaf of an episode, loaded or from the cache."""
         number = int(view.numbers[e])
-        opened = self._held.get(number, lambda: (arrow_table.EpisodeFile(view.parts[e]), HELD_BYTES // HELD))
+        opened = self._opened(view, e)
         opened.check()
 
         def loaded() -> tuple[Array, int]:
@@ -182,9 +220,16 @@ class ArrowSource(StateSource[_FolderState]):
             rows = {"step": steps, "boundary": steps + 1, "episode": 1}[leaf.align]
             table = opened.column(column.split("/", 1)[0])
             array = arrow_table.values(table, column, leaf, rows, view.parts[e])
-            return array, min(array.nbytes, HELD_BYTES)  # a column of any size is kept until others come
+            return array, min(opened.nbytes_of(array), HELD_BYTES)  # of any size, until others come
 
         return self._held.get((number, column), loaded)
+
+    def _opened(self, view: _FolderState, e: int) -> arrow_table.EpisodeFile:
+        def opened() -> tuple[arrow_table.EpisodeFile, int]:
+            file = arrow_table.EpisodeFile(view.parts[e], self._places)
+            return file, file.nbytes
+
+        return self._held.get(int(view.numbers[e]), opened)
 
     @property
     def stated(self) -> Mapping[str, Any]:

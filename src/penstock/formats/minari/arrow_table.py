@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.arrow import RangedArrowFile, arrow, chunks_of, plain_array, plain_type
+from penstock.containers.arrow import ParquetFile, RangedArrowFile, arrow, chunks_of, plain_array, plain_type
 from penstock.core.arrays import ByteArray, IntArray
-from penstock.core.boundary import is_of_data
+from penstock.core.boundary import is_of_data, parsing
 from penstock.core.cache import Cache
 from penstock.core.columns import under
 from penstock.core.narrowing import is_dict, is_list
-from penstock.core.ragged import Array, Ragged
+from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spaces import Box, MultiBinary, MultiDiscrete, Space
 from penstock.core.spec import Align, Kind
-from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PenstockError, SpecError, require
 from penstock.files.mapping import check_mapped, map_file
 from penstock.files.remote import Wanted, path_or_file, range_of, read_bytes, remote_file
@@ -28,6 +27,7 @@ from penstock.formats.minari.columns import FLAGS, required
 
 ALIGNS = b"penstock.align"  # schema metadata: which optional columns have not T + 1 rows, as JSON
 _ENTRY = 200  # bytes of an entry of the places of columns, about
+_OPENED = 1 << 16  # bytes of an opened file, about
 MAPPED = 1 << 20  # bytes from which a file is mapped instead of read
 SHAPE = b"shape"  # field metadata: the shape of a row, as "2,3"
 
@@ -90,16 +90,17 @@ def remote_ranges(path: Path, name: str, places: Cache) -> list[Wanted]:
 
 
 class EpisodeFile:
-    """The file of an episode, opened: small Arrow files are read, large ones mapped or fetched by the column."""
+    """The file of an episode: small Arrow files are read, large ones mapped or fetched by the column. Parquet files are
+    open while they are read.
+    """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, footers: Cache) -> None:
         self._path = path
-        self._lock = ForkSafeLock()
         pa = arrow()
         self._raw: memoryview | ByteArray = memoryview(b"")
         try:
             if path.suffix == ".parquet":
-                self._file: Any = require("pyarrow.parquet", "arrow").ParquetFile(path_or_file(path))
+                self._file: Any = ParquetFile(path, footers)
                 return
             small = path.stat().st_size < MAPPED
             if remote_file(path) is not None and not small:
@@ -110,6 +111,28 @@ class EpisodeFile:
         except (pa.ArrowException, OSError, ValueError) as error:
             _require_of_data(error)
             raise FormatError(f"expected a whole {path.suffix[1:]} file, got {error}", path=path) from error
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the file takes; pages of a mapped file are of the system."""
+        return _OPENED + (self._raw.nbytes if isinstance(self._raw, memoryview) else 0)
+
+    def nbytes_of(self, values: Array) -> int:
+        """Bytes of memory that values of a column take beside the mapped file."""
+        part = values.values if isinstance(values, Ragged) else values
+        in_place = isinstance(self._raw, np.ndarray) and np.may_share_memory(part, self._raw)
+        return values.nbytes - (part.nbytes if in_place else 0)
+
+    def blobs(self, column: str, rows: IntArray, cache: Cache) -> list[bytes] | None:
+        """Values of sorted rows of a column of bytes, or None where they are not read one by one."""
+        if not isinstance(self._file, ParquetFile):
+            return None
+        first = offsets_of(self._file.rows)
+        group = np.searchsorted(first, rows, side="right") - 1
+        wanted = [(number, rows[group == number] - first[number]) for number in np.unique(group).tolist()]
+        with parsing(self._path, column):
+            parts = self._file.values(column.replace("/", "."), wanted, cache)
+        return None if None in parts else [blob for part in parts for blob in part or ()]
 
     def check(self) -> None:
         """Raise `FormatError` if the file was truncated since it was mapped."""
@@ -133,10 +156,9 @@ class EpisodeFile:
             batches = range(len(self._file.rows))
             kind = self._file.schema.field(name).type
             return arrow().table({name: arrow().chunked_array([self._file.column(i, name) for i in batches], kind)})
-        if self._path.suffix != ".parquet":
-            return self._file.select([name])
-        with self._lock:  # a Parquet file is read by one thread at a time; and its own threads do not survive a fork
-            return self._file.read([name], use_threads=False)
+        if isinstance(self._file, ParquetFile):
+            return arrow().table({name: self._file.columns(range(len(self._file.rows)), name)})
+        return self._file.select([name])
 
 
 def leaves(schema: Any, spaces: Mapping[str, Space], path: Path, unreadable: dict[str, str]) -> dict[str, ArrowColumn]:

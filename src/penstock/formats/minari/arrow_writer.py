@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.arrow import arrow
+from penstock.containers.arrow import arrow, stored_leaves
 from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
@@ -88,9 +88,8 @@ class ArrowWriter(writing.DatasetWriter):
         with open(path, "xb") as file:
             if self._format == "parquet":
                 table = pa.Table.from_batches([batch])
-                require("pyarrow.parquet", "arrow").write_table(
-                    table, file, compression="snappy", row_group_size=len(table) or 1
-                )
+                stored = stored_leaves(batch.schema)
+                require("pyarrow.parquet", "arrow").write_table(table, file, row_group_size=len(table) or 1, **stored)
             else:
                 with pa.ipc.new_file(file, batch.schema) as writer:
                     writer.write_batch(batch)

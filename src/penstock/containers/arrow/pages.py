@@ -1,0 +1,247 @@
+"""Single values of a column of bytes in a Parquet file, such as pictures, without the rest of their row group.
+
+The headers of the pages of a column chunk say where its values are. Values of an uncompressed page are read alone, by
+their places in the file, which are found once. Of a compressed page, or one with numbers of a dictionary, the page is
+unpacked. Both are kept in a cache of the caller, and each read is within the chunk that the footer names.
+
+Other layouts give None, and PyArrow reads them: lists, missing values, pages of version 2, rare encodings and codecs.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.containers.arrow.footer import DATA, DATA_2, DICTIONARY, HEADER, ParquetPage, page_at
+from penstock.containers.arrow.values import arrow
+from penstock.core.arrays import IntArray
+from penstock.core.cache import Cache
+from penstock.core.ragged import offsets_of
+from penstock.errors import FormatError, require
+
+PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY = 0, 2, 3, 8
+CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "BROTLI", "ZSTD")
+_HEADER = 256  # bytes that the header of a page of pictures has at most
+_MOST = 1 << 24  # values of a page that are looked at one by one
+_ENTRY = 300  # bytes of a page in memory, about
+
+_BYTES = "BYTE_ARRAY", "NONE", 0  # types and lists of a leaf of bytes
+
+Take = Callable[[int, int], bytes]
+"""Bytes between two places."""
+
+
+def is_bytes(leaf: Any) -> bool:
+    """Return whether a leaf of a Parquet schema is bytes, without text or lists."""
+    return (leaf.physical_type, leaf.logical_type.type, leaf.max_repetition_level) == _BYTES
+
+
+def stored_leaves(schema: Any) -> dict[str, Any]:
+    """Return options of PyArrow's writer: bytes are stored as they are, for pictures do not become smaller."""
+    parquet = require("pyarrow.parquet", "arrow")
+    empty = io.BytesIO()
+    parquet.ParquetWriter(empty, schema).close()
+    leaves = parquet.read_metadata(empty).schema
+    pictures = {leaf.path: is_bytes(leaf) for leaf in map(leaves.column, range(len(leaves)))}
+    codecs = {path: "none" if stored else "snappy" for path, stored in pictures.items()}
+    return {"compression": codecs, "use_dictionary": [path for path, stored in pictures.items() if not stored]}
+
+
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """Values of a page: their places in bytes, or in the file if these are None."""
+
+    raw: bytes | None
+    places: IntArray
+
+    def read(self, number: int, take: Take) -> bytes:
+        begin, end = self.places[number].tolist()
+        return take(begin, end) if self.raw is None else self.raw[begin:end]
+
+
+@dataclass(frozen=True, eq=False)
+class BytesChunk:
+    """The pages of a column chunk of bytes, whose values have a definition level of at most `level`."""
+
+    codec: str
+    level: int
+    unpacked: int
+    dictionary: ParquetPage | None
+    pages: tuple[ParquetPage, ...]
+    first: IntArray
+
+    @classmethod
+    def of(cls, fd: int, leaf: Any, level: int) -> BytesChunk | None:
+        """Walk over the headers of a chunk that a footer describes. Returns None for a layout that is left to PyArrow.
+
+        Cost: a read of some hundred bytes for each page.
+        """
+        first = leaf.dictionary_page_offset if leaf.has_dictionary_page else leaf.data_page_offset
+        begin = min(first, leaf.data_page_offset)
+        end = begin + leaf.total_compressed_size
+        if not 4 <= begin <= end <= os.fstat(fd).st_size:
+            raise FormatError(f"expected a column chunk within the file, got bytes {begin}:{end}")
+        if leaf.compression not in CODECS:
+            return None
+        pages: list[ParquetPage] = []
+        values = 0
+        while values < leaf.num_values:
+            page = _page(fd, begin, end)
+            values += page.values if page.kind != DICTIONARY else 0
+            pages.append(page)
+            begin = page.end
+        if values != leaf.num_values:
+            raise FormatError(f"expected pages of {leaf.num_values} values, got {values}")
+        dictionary = pages.pop(0) if pages and pages[0].kind == DICTIONARY else None
+        known = (PLAIN,) if dictionary is None else (PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY)
+        if any(page.kind != DATA or page.encoding not in known or page.values > _MOST for page in pages):
+            if any(page.kind not in (DATA, DATA_2) for page in pages):
+                raise FormatError(f"expected pages of data, got pages of kind {sorted({page.kind for page in pages})}")
+            return None
+        starts = offsets_of([page.values for page in pages])
+        return cls(leaf.compression, level, leaf.total_uncompressed_size, dictionary, tuple(pages), starts)
+
+    @property
+    def nbytes(self) -> int:
+        return _ENTRY * (1 + len(self.pages))
+
+    def read(self, take: Take, rows: IntArray, cache: Cache, key: object) -> list[bytes] | None:
+        """Return the values of rows, or None where a page of theirs lacks some."""
+        if len(rows) and not 0 <= rows.min() <= rows.max() < self.first[-1]:
+            raise FormatError(f"expected rows within the {self.first[-1]} values of the pages, got {rows.max()}")
+        numbers = np.searchsorted(self.first, rows, side="right") - 1
+        blobs: list[bytes] = []
+        for number, row in zip(numbers.tolist(), (rows - self.first[numbers]).tolist(), strict=True):
+            values = cache.get((key, number), lambda number=number: self._values(take, number, cache, key))
+            if values is None:
+                return None
+            blobs.append(values.read(row, take))
+        return blobs
+
+    def _values(self, take: Take, number: int, cache: Cache, key: object) -> tuple[_Values | None, int]:
+        """Find the values of a page, or None where some are missing; and their size in memory."""
+        page = self.pages[number]
+        raw = None
+        if self.codec != "UNCOMPRESSED" or page.encoding != PLAIN:
+            raw = self._unpacked(take, page)
+        begin, end = (page.data, page.end) if raw is None else (0, len(raw))
+        within = take if raw is None else _taken_from(raw)
+        if self.level:
+            size = int.from_bytes(within(begin, _inside(begin + 4, end)), "little")
+            begin += 4
+            levels = within(begin, _inside(begin + size, end))
+            begin += size
+            if any((run != self.level).any() for run in _runs(levels, self.level.bit_length(), page.values)):
+                return None, _ENTRY
+        if raw is None or page.encoding == PLAIN:
+            places = _places(within, begin, end, page.values)
+            return _Values(raw, places), places.nbytes + len(raw or b"") + _ENTRY
+        known = cache.get((key, "dictionary"), lambda: self._dictionary(take))
+        width = within(begin, _inside(begin + 1, end))[0]
+        if width > 32:
+            raise FormatError(f"expected numbers of at most 32 bits, got {width}")
+        chosen = np.concatenate([np.zeros(0, np.int64), *_runs(raw[begin + 1 :], width, page.values)])
+        if len(chosen) and chosen.max() >= len(known.places):
+            raise FormatError(f"expected numbers of the {len(known.places)} values of a dictionary, got {chosen.max()}")
+        places = known.places[chosen]
+        return _Values(known.raw, places), places.nbytes + _ENTRY
+
+    def _dictionary(self, take: Take) -> tuple[_Values, int]:
+        page = self.dictionary
+        if page is None or page.encoding not in (PLAIN, PLAIN_DICTIONARY):
+            raise FormatError("expected a dictionary of plain values")
+        raw = self._unpacked(take, page)
+        places = _places(_taken_from(raw), 0, len(raw), page.values)
+        return _Values(raw, places), len(raw) + places.nbytes + _ENTRY
+
+    def _unpacked(self, take: Take, page: ParquetPage) -> bytes:
+        raw = take(page.data, page.end)
+        if not 0 <= page.unpacked <= self.unpacked:
+            raise FormatError(f"expected a page within the {self.unpacked} bytes of its column, got {page.unpacked}")
+        if self.codec != "UNCOMPRESSED" and page.unpacked:
+            pa = arrow()
+            try:
+                raw = pa.decompress(raw, page.unpacked, self.codec.lower(), asbytes=True)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise FormatError(f"expected a page that {self.codec} unpacks, got {error}") from error
+        if len(raw) != page.unpacked:
+            raise FormatError(f"expected a page of {page.unpacked} bytes, got {len(raw)}")
+        return raw
+
+
+def _page(fd: int, begin: int, end: int) -> ParquetPage:
+    """Read the header of a page that is within a chunk."""
+    try:
+        page = page_at(os.pread(fd, min(_HEADER, end - begin), begin), begin)
+    except FormatError:  # statistics make it longer
+        page = page_at(os.pread(fd, min(HEADER, end - begin), begin), begin)
+    if page.end > end:
+        raise FormatError(f"expected a page within its column chunk, got one that ends at byte {page.end} of {end}")
+    return page
+
+
+def file_bytes(fd: int) -> Take:
+    """Return a function that reads bytes of an open file."""
+
+    def take(begin: int, end: int) -> bytes:
+        raw = os.pread(fd, end - begin, begin)
+        if len(raw) != end - begin:
+            raise FormatError(f"expected {end - begin} bytes at byte {begin}, got {len(raw)}")
+        return raw
+
+    return take
+
+
+def _taken_from(raw: bytes) -> Take:
+    return lambda begin, end: raw[begin:end]
+
+
+def _inside(place: int, end: int) -> int:
+    if place > end:
+        raise FormatError(f"expected values within their page, got a place {place - end} bytes behind it")
+    return place
+
+
+def _places(take: Take, begin: int, end: int, count: int) -> IntArray:
+    """Return where plain values begin and end: each one is behind its length, in 4 bytes."""
+    places: list[tuple[int, int]] = []
+    for _ in range(count):
+        first = _inside(begin + 4, end)
+        begin = _inside(first + int.from_bytes(take(begin, first), "little"), end)
+        places.append((first, begin))
+    if begin != end:
+        raise FormatError(f"expected {count} values in a page, got {end - begin} bytes behind them")
+    return np.array(places, np.int64).reshape(-1, 2)
+
+
+def _runs(raw: bytes, width: int, count: int) -> Iterator[IntArray]:
+    """Yield `count` numbers of `width` bits: runs of one number, and packed groups of 8."""
+    place, size = 0, (width + 7) // 8
+    while count > 0:
+        head = shift = 0
+        while True:
+            byte = raw[_inside(place + 1, len(raw)) - 1]
+            head |= (byte & 127) << shift
+            place, shift = place + 1, shift + 7
+            if byte < 128:
+                break
+            if shift > 28:
+                raise FormatError("expected the length of a run in 32 bits, got a longer one")
+        if not head >> 1:
+            raise FormatError("expected a run of numbers, got an empty one")
+        if head & 1:
+            end = _inside(place + (head >> 1) * width, len(raw))
+            bits = np.unpackbits(np.frombuffer(raw, np.uint8, end - place, place), bitorder="little")
+            run = bits.reshape(-1, width) @ (1 << np.arange(width)) if width else np.zeros(8 * (head >> 1), np.int64)
+            run = run[:count]
+        else:
+            end = _inside(place + size, len(raw))
+            run = np.full(min(head >> 1, count), int.from_bytes(raw[place:end], "little"))
+        yield run
+        count -= len(run)
+        place = end
