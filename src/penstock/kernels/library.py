@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import importlib.metadata
 import os
 import sys
 import threading
@@ -167,9 +166,11 @@ def _tools() -> str:
     """The versions of what compiles kernels into the cache; empty where some of it is not installed."""
     if not building.c_compiler():
         return ""
+    from importlib import metadata  # heavy: a wheel does without
+
     try:
-        versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
-    except importlib.metadata.PackageNotFoundError:
+        versions = [metadata.version(name) for name in ("numba", "llvmlite")]
+    except metadata.PackageNotFoundError:
         return ""
     makers = [file_digest(str(Path(__file__).with_name(name))) for name in _MAKERS]
     return " ".join((*map(str, sys.version_info[:2]), *versions, *makers))
