@@ -283,7 +283,7 @@ def written_narrow(command: Any, ctx: Any, formatter: Any) -> bool:
         formatter.write("\n")
         for name, summary in records:
             write(name)
-            write(summary, 4)
+            write(summary or "", 4)
     return True
 
 
