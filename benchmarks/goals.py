@@ -18,7 +18,7 @@ import figures
 import numpy as np
 
 import penstock
-from penstock.data import MapDataset
+from penstock.data.map_dataset import MapDataset
 
 BATCH, BATCHES, ROUNDS, EPISODE = 256, 64, 7, 1000
 LIMIT = 1.5

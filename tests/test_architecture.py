@@ -109,8 +109,15 @@ NAMES_ABOVE = {
     "penstock.data.dataset_facts": {"statistics"},
 }
 
-# The modules of ours that are imported inside a function, because numba takes longer to load than all else together.
-DEFERRED = {"penstock.kernels.compiler", "penstock.kernels.objects", "penstock.kernels.reading"}
+# The modules of ours that are imported inside a function: they, or what they import, take longer to load than the rest,
+# and most processes never need them.
+DEFERRED = {
+    "penstock.kernels.compiler",
+    "penstock.kernels.objects",
+    "penstock.kernels.reading",
+    "penstock.locations.transports",
+    "penstock.cli.sketch",
+}
 
 HEAVY = {"torch", "jax", "gymnasium", "h5py", "numba", "pyarrow", "PIL", "matplotlib", "fsspec", "typer", "rich"}
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -132,3 +135,35 @@ def test_files_that_are_left_out_alike_are_one_row(call: Call, tmp_path: Path) -
         out = call("info", tmp_path).out
     assert "0.sha and 29 more" in out
     assert out.count(".sha") == 1
+
+
+IMPORTED = """
+import json, sys
+from penstock.cli.main import main
+try:
+    main()
+except SystemExit:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+NOT_NEEDED = {
+    *("av", "email", "fsspec", "gymnasium", "h5py", "http", "numba", "pandas", "PIL", "pyarrow", "pydantic", "ssl"),
+    *("penstock.conversion", "penstock.loading", "penstock.plan", "penstock.recording", "penstock.replay"),
+    *("importlib.metadata", "penstock.data.dataset", "penstock.formats.mapping", "penstock.locations.http"),
+}
+"""What most tasks need and `penstock info` of a local dataset does not: together it takes longer than all else."""
+
+
+@pytest.mark.parametrize(
+    ("data", "most"), [("columns", 480), ("minari/0.5.4/hdf5-nested-v0", 510), ("rlds/tfrecord/toy_arm", 490)]
+)
+def test_few_modules_are_imported(recording: Path, data: str, most: int) -> None:
+    path = recording if data == "columns" else Path(__file__).parents[1] / "golden" / data
+    done = subprocess.run([sys.executable, "-c", IMPORTED, "info", path], capture_output=True, text=True, check=True)
+    imported = set(json.loads(done.stderr.splitlines()[-1]))
+    assert imported & NOT_NEEDED == set()
+    assert len(imported) < most
+
+
+def test_help_imports_neither_arrays_nor_pydantic() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTED, "--help"], capture_output=True, text=True, check=True)
+    assert {"numpy", "pydantic", "penstock.data"}.isdisjoint(json.loads(done.stderr.splitlines()[-1]))

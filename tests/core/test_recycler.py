@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from penstock.core.recycler import LEAST, Recycler
-from penstock.data import from_arrays
+from penstock.data.from_arrays import from_arrays
 
 BYTE = np.dtype("u1")
 

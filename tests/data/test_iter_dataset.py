@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.data import from_arrays
+from penstock.data.from_arrays import from_arrays
 from penstock.data.map_dataset import planned_samples
 from penstock.errors import PlanError, SpecError, StateError
 

@@ -11,9 +11,10 @@ import penstock
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
-from penstock.data import EpisodeDataset, MapDataset, from_arrays
+from penstock.data.dataset import EpisodeDataset
 from penstock.data.fetch import Fetch
-from penstock.data.map_dataset import planned_samples
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.planned_samples import PlannedSamples
 from penstock.errors import PlanError, SpecError
 from penstock.plan.base import Plan

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.data import MapDataset
-from penstock.data.map_dataset import planned_samples
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import ArgumentError, PlanError, StateError
 from penstock.plan import Without
 

@@ -132,12 +132,25 @@ print(*sorted(folders & set(sys.argv[2:])))
 """
 
 
-@pytest.mark.parametrize("kind", ["columns", "parquet", "arrow", "hdf5"])
+@pytest.mark.parametrize(
+    ("folder", "format"),
+    [
+        ("minari/0.5.4/hdf5-nested-v0", "minari"),
+        ("rlds/tfrecord/toy_arm", "rlds"),
+        ("lerobot/v3_image", "lerobot"),
+    ],
+)
+def test_opening_a_folder_imports_the_format_of_its_files(folder, format):
+    call = [sys.executable, "-c", IMPORTED, str(ROOT / "tests" / "golden" / folder), *available()]
+    assert set(subprocess.run(call, capture_output=True, text=True, check=True).stdout.split()) == {"columns", format}
+
+
+@pytest.mark.parametrize("kind", ["columns", "zarr", "parquet", "arrow", "hdf5"])
 def test_opening_imports_the_formats_that_the_data_can_have(kind, tmp_path):
     columns = {"rewards": np.arange(3.0), "episode_index": np.zeros(3, np.int64)}
     path = tmp_path / f"data.{kind}"
-    if kind == "columns":
-        penstock.convert(penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[3]), path, format="columns")
+    if kind in ("columns", "zarr"):
+        penstock.convert(penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[3]), path, format=kind)
     elif kind == "hdf5":
         flags = {name: np.array([False, False, True]) for name in ("terminals", "timeouts")}
         with h5py.File(path, "w") as file:
@@ -153,17 +166,24 @@ def test_opening_imports_the_formats_that_the_data_can_have(kind, tmp_path):
                 file.write_table(table)
     call = [sys.executable, "-c", IMPORTED, str(path), *available()]
     imported = subprocess.run(call, capture_output=True, text=True, check=True).stdout.split()
-    own = {"columns": [], "parquet": ["tables"], "arrow": ["tables"], "hdf5": ["demos"]}
+    own = {"columns": [], "zarr": ["zarr"], "parquet": ["tables"], "arrow": ["tables"], "hdf5": ["demos"]}
     assert imported == ["columns", *own[kind]]  # cached columns are column stores
 
 
 def test_a_format_that_recognises_a_file_is_asked_first():
-    """Every file of the tests whose first bytes are known, with every format."""
+    """Every file of the tests whose first bytes are known, and every folder by its files, with every format."""
     files = [path for path in (ROOT / "tests" / "golden").rglob("*") if likely_formats(path) is not None]
     assert len({path.suffix for path in files}) > 2
     for path in files:
         names = {entry.name for entry in available().values() if _recognised(entry, path)}
         assert names <= likely_formats(path), path
+
+
+def test_a_mapping_in_a_folder_comes_before_its_files(tmp_path):
+    for name in ("meta/info.json", "penstock.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    assert likely_formats(tmp_path) is None
 
 
 def _recognised(entry, path) -> bool:

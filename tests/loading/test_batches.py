@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.data import MapDataset
+from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError
 from penstock.loading import Loader
 from penstock.plan import Batches, PlanTransform

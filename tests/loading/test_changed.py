@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.data import MapDataset
-from penstock.data.map_dataset import planned_samples
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.loading import Loader
 from penstock.plan.batched import Batches

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.data import MapDataset
 from penstock.data.curation import Curation
 from penstock.data.episode_marks import EpisodeMarks
+from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError
 from penstock.plan.batched import Batches
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.data import MapDataset, from_arrays
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset
 
 SCRIPT = """
 import json, sys

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli.main import app
 from penstock.core.ragged import Ragged
-from penstock.data import EpisodeDataset, MapDataset, from_arrays
-from penstock.data.map_dataset import planned_samples
+from penstock.data.dataset import EpisodeDataset
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.mix import mix
 from penstock.errors import DataError, PlanError
 

@@ -13,7 +13,8 @@ import pytest
 
 import penstock
 from penstock.core.ragged import Ragged
-from penstock.data import MapDataset, from_arrays
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset
 from penstock.errors import WorkerError
 from penstock.flow import limits as limits_module
 from penstock.flow.limits import PrefetchLimits

@@ -14,7 +14,8 @@ import pytest
 
 import penstock
 from penstock.core.columns import Columns
-from penstock.data import MapDataset, from_arrays
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError
 from penstock.loading import explain as explain_module
 from penstock.loading.engine import LoaderStats

@@ -11,8 +11,7 @@ import pytest
 import penstock
 from penstock.core.episode import Episode
 from penstock.core.spec import Field, Spec
-from penstock.data import MapDataset
-from penstock.data.map_dataset import planned_samples
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import PlanError, StateError
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.loading import Loader

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.data import MapDataset
+from penstock.data.map_dataset import MapDataset
 
 BATCH, STEPS, EVERY = 256, 20, 4
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.data import MapDataset, from_arrays
-from penstock.data.map_dataset import planned_samples
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import PlanError, StateError
 
 N = 100

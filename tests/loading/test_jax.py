@@ -19,7 +19,8 @@ from jax.sharding import PartitionSpec as Spec
 
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
-from penstock.data import MapDataset, from_arrays
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError, SpecError
 from penstock.loading import Batch, Loader, Ticket
 from penstock.loading.jax import JaxArrays, to_jax

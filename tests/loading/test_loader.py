@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.data import MapDataset, from_arrays
-from penstock.data.map_dataset import planned_samples
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import PlanError, StateError, WorkerError
 from penstock.loading import Loader
 from penstock.plan.batched import Batches

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.core.columns import Columns
-from penstock.data import MapDataset, from_arrays
-from penstock.data.map_dataset import planned_samples
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.data.planned_samples import PlannedSamples
 from penstock.loading import Batch, Loader
 from penstock.plan.base import DerivedPlan, Plan

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from penstock.core.columns import Columns
-from penstock.data import MapDataset, from_arrays
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset
 from penstock.loading.position_source import PLAN_BLOCK, TINY_BLOCK
 from penstock.plan.batched import Batches
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock.data import MapDataset, from_arrays
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import mix
 from penstock.errors import PlanError
 from penstock.loading.ranks import Ranks, find

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.data import EpisodeDataset, MapDataset
-from penstock.data.map_dataset import planned_samples
+from penstock.data.dataset import EpisodeDataset
+from penstock.data.map_dataset import MapDataset, planned_samples
 
 
 def steps(n: int, first: int = 0, episode: int = 10) -> EpisodeDataset:

@@ -17,7 +17,8 @@ import pytest
 import penstock
 from penstock.containers.tar import END, member
 from penstock.core.turns import ForkSafeLock
-from penstock.data import MapDataset, from_arrays
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset
 from penstock.errors import WorkerError
 from penstock.formats.webdataset.streaming import ShardStream
 from tests.loading.handing_over import handing_over
@@ -236,7 +237,8 @@ def test_threads_of_a_closed_iterator_stop_between_two_batches_of_a_slow_functio
 
 AT_EXIT = """
 import threading, numpy as np
-from penstock.data import IterDataset, from_arrays
+from penstock.data.iter_dataset import IterDataset
+from penstock.data.from_arrays import from_arrays
 from penstock.loading import Loader
 data = from_arrays({"x": np.arange(500_000)}, lengths=[500_000]).steps()
 loader = data.loader(50, threads=2, prefetch=4)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
-from penstock.data import MapDataset, from_arrays
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError, StateError
 from penstock.loading import Ticket
 from penstock.loading.skips import Skips

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.core.columns import Columns
-from penstock.data import from_arrays
+from penstock.data.from_arrays import from_arrays
 from penstock.errors import StateError
 from penstock.loading import Batch, Ticket
 

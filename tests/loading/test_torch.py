@@ -11,7 +11,7 @@ import torch
 import penstock
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
-from penstock.data import from_arrays
+from penstock.data.from_arrays import from_arrays
 from penstock.data.map_dataset import planned_samples
 from penstock.errors import StateError
 from penstock.loading.ticket import Batch, Ticket

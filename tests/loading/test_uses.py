@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.data import MapDataset
+from penstock.data.map_dataset import MapDataset
 from penstock.errors import ArgumentError, PlanError, StateError
 from penstock.loading.ranks import MeshRows, Ranks
 from penstock.loading.uses import uses

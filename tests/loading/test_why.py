@@ -9,8 +9,9 @@ import pytest
 
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Field, Spec
-from penstock.data import MapDataset, from_arrays
 from penstock.data.dataset import EpisodeDataset
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import mix
 from penstock.errors import PlanError, StateError
 from penstock.formats.columns.source import ColumnsSource

@@ -23,7 +23,7 @@ from penstock.files.arrays import read_checked, write_checked
 from penstock.files.mapping import map_file, read_mapped
 from penstock.files.remote import begin_fetch, range_of, read_bytes, remote_errors_kept, remote_file
 from penstock.formats.webdataset.streaming import ShardStream
-from penstock.locations import fetching, stores
+from penstock.locations import fetching, transports
 from penstock.locations.blocks import BLOCK
 from penstock.locations.mirror import mirror
 from penstock.locations.objects import NoRangesError, ObjectInfo, ObjectStore, TransientError
@@ -73,7 +73,7 @@ class Transport(ObjectStore):
 @pytest.fixture(params=["ranges", "whole objects"])
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Transport:
     made = Transport(ranges=request.param == "ranges")
-    monkeypatch.setattr(stores, "_transport", lambda *_: made)
+    monkeypatch.setattr(transports, "transport", lambda *_: made)
     return made
 
 
@@ -112,7 +112,7 @@ def test_nothing_enters_the_cache_before_its_length_is_proven(transport: Transpo
 
 def test_pieces_of_a_whole_object_have_any_size_and_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
     transport = Transport(ranges=False)
-    monkeypatch.setattr(stores, "_transport", lambda *_: transport)
+    monkeypatch.setattr(transports, "transport", lambda *_: transport)
     for cuts in ([], [1], [BLOCK - 1, BLOCK + 1], [BLOCK, 2 * BLOCK]):
         edges = [0, *cuts, len(DATA)]
         transport.pieces = lambda raw, edges=edges: [(a, raw[a:b]) for a, b in pairwise(edges)]
@@ -163,7 +163,7 @@ def test_errors_of_libraries_are_remote_errors_without_their_text(transport: Tra
 
 def test_a_full_disk_is_no_error_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     transport = Transport(ranges=False)
-    monkeypatch.setattr(stores, "_transport", lambda *_: transport)
+    monkeypatch.setattr(transports, "transport", lambda *_: transport)
 
     def full(begin: int, raw: bytes) -> None:
         raise OSError(28, "No space left on device")

@@ -25,7 +25,7 @@ from penstock.cli.reshard import reshard
 from penstock.containers.tar import END, member
 from penstock.errors import ChangedObjectError, MissingExtraError, RemoteError
 from penstock.formats.webdataset.streaming import ShardStream
-from penstock.locations import stores
+from penstock.locations import transports
 from penstock.locations.location import MARKER
 from penstock.locations.mirror import MIRRORS
 from penstock.locations.objects import TransientError
@@ -194,19 +194,19 @@ def test_a_signature_that_is_refused_is_replaced_by_s3fs(bucket: Bucket) -> None
 
 def test_urls_are_signed_again_before_they_expire(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket.put({"a": RAW, "b": RAW})
-    store = stores.S3Store(bucket.url)
+    store = transports.S3Store(bucket.url)
     now = [1000.0]
     monkeypatch.setattr(
-        stores, "time", SimpleNamespace(monotonic=lambda: now[0])
+        transports, "time", SimpleNamespace(monotonic=lambda: now[0])
     )  # event loops of servers need the real one
     signed: list[object] = []
-    for name, later in (("a", 0), ("a", stores.VALID / 2 - 1), ("a", 2), ("b", 0)):
+    for name, later in (("a", 0), ("a", transports.VALID / 2 - 1), ("a", 2), ("b", 0)):
         now[0] += later
         store.read(name, [(0, 2)])
         signed.append(store._signed[name][1])
     assert signed[0] is signed[1]
     assert len(set(signed)) == 3
-    monkeypatch.setattr(stores, "_SIGNED", 2)
+    monkeypatch.setattr(transports, "_SIGNED", 2)
     bucket.put({"c": RAW})
     store.read("c", [(0, 2)])
     assert list(store._signed) == ["c"]

@@ -15,7 +15,8 @@ from penstock.errors import ArgumentError, ChangedObjectError, DataError, Missin
 from penstock.locations.objects import NoRangesError, TransientError
 from penstock.locations.proven import ProvenStore
 from penstock.locations.retry import Retry
-from penstock.locations.stores import S3Store, object_store
+from penstock.locations.stores import object_store
+from penstock.locations.transports import S3Store
 from tests.locations.clock import Clock
 from tests.locations.server import Site, serving
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.data import MapDataset, from_arrays
-from penstock.data.map_dataset import planned_samples
+from penstock.data.from_arrays import from_arrays
+from penstock.data.map_dataset import MapDataset, planned_samples
 from penstock.errors import PlanError, StateError
 from tests.reports.reported import report
 

@@ -12,7 +12,8 @@ from rich.panel import Panel
 from rich.text import Text
 
 from penstock.cli.info import render, summarise
-from penstock.cli.show import Json, print_json, sketch_table
+from penstock.cli.show import Json, print_json
+from penstock.cli.sketch import sketch_table
 from penstock.data.located import DatasetFiles, LocatedData
 from penstock.errors import FormatError, UnknownFormatError
 from penstock.formats.base.format import named, nothing_at

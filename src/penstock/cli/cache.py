@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from penstock.cli.chosen import chosen_dataset
 from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
-from penstock.cli.options import From, In, Opening, Storage, chosen_dataset, opened, pairs
+from penstock.cli.options import From, In, Opening, Storage, opened, pairs
 from penstock.cli.show import Json, print_json, size
 from penstock.data.cached import CachedSource, picture_columns
 from penstock.files.user_cache import user_cache

@@ -12,8 +12,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from penstock.cli.chosen import chosen_dataset
 from penstock.cli.jobs import WorkOptions, run_in_parts, works_in_parts
-from penstock.cli.options import IN_HELP, From, Opening, Storage, chosen_dataset, pairs
+from penstock.cli.options import IN_HELP, From, Opening, Storage, pairs
 from penstock.cli.show import Fitted, Json, print_json
 from penstock.core.text import counted
 from penstock.data.chosen import ChosenDataset

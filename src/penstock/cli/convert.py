@@ -15,20 +15,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.chosen import chosen_dataset
 from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
-from penstock.cli.options import (
-    Episodes,
-    From,
-    In,
-    NewFormat,
-    Opening,
-    Storage,
-    Where,
-    chosen_dataset,
-    opened,
-    pairs,
-    storage_options,
-)
+from penstock.cli.options import Episodes, From, In, NewFormat, Opening, Storage, Where, opened, pairs, storage_options
 from penstock.cli.show import Fitted, Json, print_json, size
 from penstock.conversion.convert import ConversionReport
 from penstock.conversion.convert import convert as convert_data

@@ -19,7 +19,7 @@ from rich.text import Text
 from penstock.cli.catalogue import catalogue
 from penstock.cli.catalogue import render as render_catalogue
 from penstock.cli.options import From, In, Opening, Storage, opened, pairs
-from penstock.cli.show import Fitted, Json, histogram_bars, plain, print_json, size, sketch_table, spread
+from penstock.cli.show import Fitted, Json, histogram_bars, plain, print_json, size, spread
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.damage import collected_damage
 from penstock.core.narrowing import is_mapping
@@ -29,8 +29,6 @@ from penstock.errors import PenstockError, UnknownFormatError
 from penstock.formats.base.format import named, recognise
 from penstock.formats.base.returns import returns_of
 from penstock.formats.base.source import Source
-from penstock.formats.demos.format import FormatOfKinds
-from penstock.formats.mapping.sketch import Sketch
 
 METADATA_WIDTH = 300
 LEFT_OUT_ROWS = 12
@@ -62,13 +60,13 @@ def info(
         with collected_damage():  # the account has a table, which also says what is unfinished
             located, dataset = opened(location, opening, source, stores, allow_unfinished=True)
     except UnknownFormatError:
-        if Path(location).exists() and not as_json and (sketch := Sketch.of(Path(location))).looks:
-            Console().print(sketch_table(sketch))
-            lacking = any("not installed" in (look.error or "") for look in sketch.looks)
-            then = "install what the table names, then call" if lacking else "call"
-            message = f"expected a dataset, got files that no format recognises; {then} `penstock adopt {location}`"
-            raise UnknownFormatError(f"{message}, which guesses how to read them") from None
-        raise
+        if as_json or not Path(location).exists():
+            raise
+        from penstock.cli.sketch import show_unknown  # heavy: all that reads files of any kind
+
+        if (advice := show_unknown(location)) is None:
+            raise
+        raise UnknownFormatError(f"expected a dataset, got files that no format recognises; {advice}") from None
     with dataset:
         lengths, returns = np.diff(dataset.offsets), returns_of(dataset)
         summary = summarise(located, dataset, lengths, returns)
@@ -132,8 +130,8 @@ def layout(located: LocatedData, source: Source) -> str | None:
     """
     if len(located.datasets) > 1:
         return f"{len(located.datasets)} joined"
-    if isinstance(entry := named(located.format), FormatOfKinds):
-        return entry.kind_at(located.paths[0]).name
+    if (kind := named(located.format).kind_name(located.paths[0])) is not None:
+        return kind
     source_layout = getattr(source, "layout", None)
     backend = source.metadata.get("data_format") if located.format == "minari" else None
     return " ".join(part for part in (backend, source_layout) if isinstance(part, str)) or None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import inspect
 import json
 import pkgutil
@@ -11,9 +10,9 @@ import re
 import shutil
 import textwrap
 import warnings
-from collections.abc import Generator
-from functools import cache
-from typing import Annotated, Any
+from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import cache, partial
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -156,8 +155,28 @@ PANELS = 60  # columns of a terminal that panels of help need
 EXAMPLE = "Example: penstock info ./cartpole --json"
 
 
+def convert_less(params: Iterable[Any], types: Mapping[str, Any]) -> None:
+    """Leave texts and missing values as they are: to convert a value, typer loads pydantic."""
+    for param in params:
+        if "process_value" not in vars(param):
+            param.process_value = partial(_processed, param, types.get(param.name), param.process_value)
+
+
+def _processed(param: Any, kind: Any, usual: Callable[[Any, Any], Any], ctx: Any, value: Any) -> Any:
+    if value is None and not param.required:
+        value = () if param.multiple or param.nargs == -1 else None
+    elif not isinstance(value, str) or kind not in (str, str | None):
+        return usual(ctx, value)
+    return value if param.callback is None else param.callback(ctx, param, value)
+
+
 class Described(TyperCommand):
     """A command whose help fits narrow terminals too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Set the values of the context by the arguments."""
+        convert_less(self.get_params(ctx), get_type_hints(inspect.unwrap(self.callback)) if self.callback else {})
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help: in panels, or as plain lines on a narrow terminal."""
@@ -185,7 +204,9 @@ class Deferred(TyperCommand):
 @cache
 def all_commands() -> dict[str, tuple[str, str]]:
     """Target and summary of each command: of `COMMANDS`, and of the tables that installed distributions offer."""
-    tables = [point.load() for point in importlib.metadata.entry_points(group="penstock.commands")]
+    from importlib.metadata import entry_points  # heavy: commands of the core do without
+
+    tables = [point.load() for point in entry_points(group="penstock.commands")]
     return COMMANDS | {name: entry for table in tables for name, entry in table.items()}
 
 
@@ -194,16 +215,31 @@ class Commands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {name: Deferred(name, *about) for name, about in all_commands().items()}
+        self.commands = {name: Deferred(name, *about) for name, about in COMMANDS.items()}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands, also of other distributions."""
+        for name, about in all_commands().items():
+            self.commands.setdefault(name, Deferred(name, *about))
+        return super().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name. One of a distribution that is not installed is an error that names it."""
-        if cmd_name not in self.commands and (distribution := ELSEWHERE.get(cmd_name)):
+        if (
+            cmd_name not in COMMANDS
+            and cmd_name not in self.list_commands(ctx)
+            and (distribution := ELSEWHERE.get(cmd_name))
+        ):
             raise MissingExtraError(
                 f"`penstock {cmd_name}` is a command of {distribution}, which is not installed; "
                 f"install it with: pip install {distribution}"
             )
         return super().get_command(ctx, cmd_name)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Set the values of the context by the arguments."""
+        convert_less(self.get_params(ctx), {})
+        return super().parse_args(ctx, args)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Return the context. `--json` is read here, before any error can occur."""
@@ -241,12 +277,13 @@ def written_narrow(command: Any, ctx: Any, formatter: Any) -> bool:
         formatter.write("\n")
         write(paragraph)
     options = [record for param in command.get_params(ctx) if (record := param.get_help_record(ctx))]
-    commands = [(name, inner.help) for name, inner in getattr(command, "commands", {}).items()]
+    names = command.list_commands(ctx) if isinstance(command, Commands) else []
+    commands = [(name, command.commands[name].help) for name in names]
     for records in (options, commands):
         formatter.write("\n")
         for name, summary in records:
             write(name)
-            write(summary, 4)
+            write(summary or "", 4)
     return True
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.chosen import chosen_dataset
 from penstock.cli.convert import (
     Curation,
     Drop,
@@ -22,19 +23,7 @@ from penstock.cli.convert import (
     write_new,
 )
 from penstock.cli.jobs import WorkOptions, works_in_parts
-from penstock.cli.options import (
-    Episodes,
-    From,
-    In,
-    NewFormat,
-    Opening,
-    Storage,
-    Where,
-    chosen_dataset,
-    opened,
-    pairs,
-    storage_options,
-)
+from penstock.cli.options import Episodes, From, In, NewFormat, Opening, Storage, Where, opened, pairs, storage_options
 from penstock.cli.show import Json
 
 Function = Annotated[

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from penstock.data.chosen import ChosenDataset
-from penstock.data.dataset import EpisodeDataset
 from penstock.data.located import LocatedData, locate
 from penstock.errors import DataError, PenstockError
 from penstock.formats.base.format import available
@@ -132,28 +129,3 @@ def refuse(located: LocatedData, reader_options: dict[str, Any], error: TypeErro
     raise DataError(
         f"expected options that the format {located.format!r} knows, got {reader_options}: {error}"
     ) from error
-
-
-def chosen(source: Source, episodes: str | None, where: str | None) -> EpisodeDataset:
-    """Select episodes: first by number, then by condition."""
-    return ChosenDataset("", episodes=episodes, where=where).choose(source)
-
-
-def chosen_dataset(
-    location: str,
-    options: list[str] | None = None,
-    format: str | None = None,
-    storage: Mapping[str, Any] | None = None,
-    episodes: str | None = None,
-    where: str | None = None,
-    *,
-    curation: Path | None = None,
-    shuffle: bool = False,
-    seed: int = 0,
-) -> ChosenDataset:
-    """Return a dataset and its chosen episodes as plain values that another process can open."""
-    reader_options = pairs(options, "--open")
-    place = None if curation is None else str(curation)
-    return ChosenDataset(
-        location, format, reader_options, dict(storage or {}), episodes, where, place, shuffle=shuffle, seed=seed
-    )

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any, TypeVar
 
-from penstock.cli.options import chosen, chosen_dataset, opened, pairs
+from penstock.cli.chosen import chosen, chosen_dataset
+from penstock.cli.options import opened, pairs
 from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import mix
 from penstock.errors import ArgumentError, DataError

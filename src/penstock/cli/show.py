@@ -14,13 +14,11 @@ import typer
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
 from rich.padding import Padding
-from rich.panel import Panel
 from rich.table import Column, Table
 from rich.text import Text
 
+from penstock.core.bins import equal_bins
 from penstock.core.narrowing import is_array, is_mapping, is_scalar
-from penstock.data.statistics import equal_bins
-from penstock.formats.mapping.sketch import Sketch
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -74,30 +72,6 @@ def spread(values: npt.ArrayLike) -> dict[str, float] | None:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         return {"min": float(numbers.min()), "mean": float(numbers.mean()), "max": float(numbers.max())}
-
-
-ARRAYS = 24  # rows of a table of arrays
-
-
-def sketch_table(sketch: Sketch) -> RenderableType:
-    """Return the files and arrays at a path as a table."""
-    files = Table("files", "number", box=None, header_style="bold", pad_edge=False)
-    for kind, number in sketch.kinds.items():
-        files.add_row(kind, f"{number:,}")
-    parts: list[RenderableType] = [Fitted(files)]
-    for look in sketch.looks:
-        arrays = Table(
-            Column(look.name, overflow="fold"), "type and shape", box=None, header_style="bold", pad_edge=False
-        )
-        rows = look.rows()
-        for name, shown in rows[:ARRAYS]:
-            arrays.add_row(Text(name, style="cyan"), Text(shown))
-        if len(rows) > ARRAYS:
-            arrays.add_row(f"and {len(rows) - ARRAYS:,} more", "")
-        if look.error is not None:
-            arrays.add_row(Text("cannot be read", style="yellow"), Text(look.error))
-        parts += [Text(), Fitted(arrays)]
-    return Panel(Group(*parts), title=Text(str(sketch.path)), title_align="left", border_style="cyan", expand=False)
 
 
 FOLDED = 20  # columns of the terminal that a table column with overflow="fold" needs at least

@@ -12,8 +12,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from penstock.cli.chosen import chosen, chosen_dataset
 from penstock.cli.jobs import WorkOptions, show_in_parts, works_in_parts
-from penstock.cli.options import Episodes, From, In, Opening, Storage, Where, chosen, chosen_dataset, opened, pairs
+from penstock.cli.options import Episodes, From, In, Opening, Storage, Where, opened, pairs
 from penstock.cli.show import BARS, Fitted, Json, print_json
 from penstock.core.arrays import IntArray
 from penstock.core.text import counted

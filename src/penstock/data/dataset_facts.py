@@ -14,11 +14,12 @@ import numpy as np
 
 import penstock  # it fetches `statistics`, which is built on the datasets that this module describes
 from penstock.core.arrays import AnyArray, ByteArray, FloatArray, IntArray
+from penstock.core.bins import equal_bins
 from penstock.core.frames import pictures
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec, is_camera
-from penstock.data.statistics import ColumnStatistics, elements, equal_bins
+from penstock.data.statistics import ColumnStatistics, elements
 from penstock.formats.base.source import Source
 from penstock.plan.episodes import Episodes
 

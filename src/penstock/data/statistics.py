@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.arrays import FloatArray, IntArray
+from penstock.core.bins import equal_bins
 from penstock.core.html import page, table
 from penstock.core.narrowing import is_mapping
 from penstock.core.text import counted
@@ -391,19 +392,6 @@ def elements(path: str, column: ColumnStatistics, most: int | None = None) -> li
         inner = [str(n) for n, length in zip(place, column.shape, strict=True) if length > 1]
         listed.append(Element(f"{path}[{', '.join(inner)}]" if inner else path, place))
     return listed
-
-
-def equal_bins(
-    values: FloatArray, bins: int, low: float, high: float, counts: IntArray | None = None
-) -> tuple[IntArray, FloatArray]:
-    """Count values in bins of equal width. Edges may be equal where floats between the ends are too few."""
-    share = np.arange(bins + 1) / bins
-    edges = np.maximum.accumulate((low * (1 - share) + high * share).clip(low, high))  # no difference overflows
-    edges[-1] = high
-    number = np.searchsorted(edges, values, "right") - 1
-    binned = np.zeros(bins, np.int64)
-    np.add.at(binned, number.clip(0, bins - 1), 1 if counts is None else counts)
-    return binned, edges
 
 
 def _deviation(total: int, squares: int, n: int) -> float:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import importlib.metadata
 import os
+import re
 import sys
 import threading
 import warnings
@@ -167,12 +167,24 @@ def _tools() -> str:
     """The versions of what compiles kernels into the cache; empty where some of it is not installed."""
     if not building.c_compiler():
         return ""
-    try:
-        versions = [importlib.metadata.version(name) for name in ("numba", "llvmlite")]
-    except importlib.metadata.PackageNotFoundError:
+    versions = [_version(name) for name in ("numba", "llvmlite")]
+    if "" in versions:
         return ""
     makers = [file_digest(str(Path(__file__).with_name(name))) for name in _MAKERS]
     return " ".join((*map(str, sys.version_info[:2]), *versions, *makers))
+
+
+def _version(name: str) -> str:
+    """The version of a distribution by the folder that describes it, empty without one: `importlib.metadata` takes
+    longer than all else that a process with compiled kernels does first."""
+    for folder in sys.path:
+        with suppress(OSError):
+            described = (
+                re.fullmatch(rf"{name}-([^-]+)(-.+)?\.(dist|egg)-info", entry) for entry in os.listdir(folder or ".")
+            )
+            if (found := next(filter(None, described), None)) is not None:
+                return found[1]
+    return ""
 
 
 def _compile(kernel: Marked, level: str, signature: str, path: Path) -> None:

@@ -17,7 +17,8 @@ from typing import Any
 
 from penstock.core.boundary import json_object
 from penstock.errors import DataError, RemoteError, StateError
-from penstock.locations.hub import COMMIT, DATASETS, LOGIN, MAIN, HubStore, parsed
+from penstock.locations.hub import COMMIT, DATASETS, LOGIN, MAIN, parsed
+from penstock.locations.hub_store import HubStore
 from penstock.locations.location import MARKER, Url
 from penstock.locations.stores import object_store
 

@@ -15,6 +15,9 @@ from penstock.locations.objects import TransientError
 
 R = TypeVar("R")
 
+RETRY = ("max_retries", "retry_timeout")
+"""The options of a store that say how often requests are repeated."""
+
 
 @dataclass(frozen=True)
 class Retry:

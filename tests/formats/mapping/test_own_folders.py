@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
-from penstock.cli.show import sketch_table
+from penstock.cli.sketch import sketch_table
 from penstock.containers.video import VideoWriter
 from penstock.core.damage import collected_damage
 from penstock.errors import DamageWarning, FormatError, PlanError

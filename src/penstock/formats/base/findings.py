@@ -5,7 +5,6 @@ Every repair is computed from the present bytes, so one that was killed is conti
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -266,7 +265,9 @@ FINDINGS: dict[str, FindingKind] = {
 @cache
 def finding_kinds() -> Mapping[str, FindingKind]:
     """Every kind of finding by name: `FINDINGS`, and the tables that other distributions offer as entry points."""
-    points = importlib.metadata.entry_points(group="penstock.findings")
+    from importlib.metadata import entry_points  # heavy: data without findings do without
+
+    points = entry_points(group="penstock.findings")
     return FINDINGS | {name: kind for point in points for name, kind in point.load().items()}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import inspect
 import os
 import pkgutil
@@ -177,6 +176,14 @@ class Format(ABC):
             FormatError: The format cannot append.
         """
         raise FormatError(f"the format {self.name!r} is read-only here: cannot append {options}", path=path)
+
+    def kind_name(self, path: Path) -> str | None:
+        """Return the kind of a dataset, of a format with several kinds of files. The default is None.
+
+        Args:
+            path: File or folder that this format recognises.
+        """
+        return None
 
     def advice(self, path: Path) -> str | None:
         """Return what is at a path that no format recognises, and how this format could open it. The default is None.
@@ -416,8 +423,10 @@ def _through(findings: Iterator[Finding], path: Path) -> Iterator[Finding]:
 @cache
 def available() -> dict[str, Format]:
     """Return every format by name: folders of `penstock.formats` first, then entry points `penstock.formats`."""
+    from importlib.metadata import entry_points  # heavy: most data have a format of the core
+
     by_name = {entry.name: entry for folder in _folders() if (entry := _built_in(folder)) is not None}
-    for point in importlib.metadata.entry_points(group="penstock.formats"):
+    for point in entry_points(group="penstock.formats"):
         entry = point.load()
         if not isinstance(entry, Format):
             raise FormatError(f"expected the entry point {point.name!r} to name a Format, got {entry!r}")

@@ -1,4 +1,4 @@
-"""First bytes by which some formats are asked first, so that the packages of the others are not imported.
+"""First bytes, and names of files in folders, by which some formats are asked first: others are not imported.
 
 Most files are not listed: archives and text can have many formats, which look at them one after the other.
 
@@ -26,6 +26,17 @@ SIGNATURES = {
     b"\x89HDF\r\n\x1a\n": frozenset({"demos", "minari"}),
 }
 """Folders of `penstock.formats` whose files begin with some bytes."""
+MARKS = {
+    "meta/info.json": frozenset({"lerobot"}),
+    "data/main_data.hdf5": frozenset({"minari"}),
+    "data/metadata.json": frozenset({"minari"}),
+    "features.json": frozenset({"rlds"}),
+    "[0-9]*.[0-9]*.[0-9]*/features.json": frozenset({"rlds"}),
+    "meta/episode_ends/.zarray": frozenset({"zarr"}),
+    "meta/episode_ends/zarr.json": frozenset({"zarr"}),
+}
+"""Folders of `penstock.formats` whose data are folders with some file."""
+MAPPED = "penstock.toml"  # makes a folder of any data a dataset
 POINTER = b"version https://git-lfs.github.com/spec/"
 """The first bytes of the text file that Git LFS has in the place of a large file."""
 POINTED = "a pointer of Git LFS instead of the file; `git lfs pull` fetches it"
@@ -45,9 +56,11 @@ DISTRIBUTIONS: Mapping[str, str] = MappingProxyType(
 
 
 def likely_formats(path: Path) -> frozenset[str] | None:
-    """Return the folders of the formats that a file has by its first bytes, or None for others."""
+    """Return the folders of the formats that a file has by its first bytes, or a folder by a file in it, or None for
+    others."""
     if not path.is_file():
-        return None
+        marked = (formats for mark, formats in MARKS.items() if any(path.glob(mark)))
+        return None if (path / MAPPED).exists() else next(marked, None)
     try:
         with open_file(path) as file:
             head = file.read(max(map(len, SIGNATURES)))

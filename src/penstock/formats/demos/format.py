@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from penstock.containers.npz import npz_names
 from penstock.errors import FormatError, UnknownFormatError
 from penstock.formats.base.findings import Finding
@@ -50,6 +52,11 @@ class FormatOfKinds(Format):
     def opening_checks(self, path: Path, *, kind: str | None = None, **options: Any) -> bool:
         """Of the kinds that read everything when they are opened."""
         return type(self.kind_at(path, kind)).check is Kind.check
+
+    @override
+    def kind_name(self, path: Path) -> str:
+        """Name of the kind that recognises the files."""
+        return self.kind_at(path).name
 
     def kind_at(self, path: Path, name: str | None = None) -> Kind:
         """The kind of that name, or the one that recognises the files at `path`."""
