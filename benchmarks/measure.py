@@ -30,6 +30,7 @@ TFDS = ".build/tfds/bin/python"
 ZARR3 = ".build/zarr3/bin/python"
 AV2 = ".build/av2/bin/python"
 GAMES = "benchmarks/data/lc0/games"
+FEW_GAMES = "tests/golden/lc0/tar"
 DRIVES = "tests/golden/l5kit"
 
 
@@ -104,10 +105,10 @@ COMMANDS = (
     Command("cross_read_shards", f"cross_read_shards.py --peer {PEERS}"),
     Command("kill_reshape", "kill_reshape_replay.py --batches 160 --kills 8"),
     Command("rivals", f"kill_reshape_replay.py --rivals {PEERS}"),
-    Command("chess_frames", f"chess_frames.py {GAMES}", f"{GAMES} --batch 32 --frames 64"),
-    Command("lc0", f"lc0.py {GAMES} --seconds 3 --runs 1", f"{GAMES} --seconds 0.1 --runs 1 --only long"),
-    Command("lc0_kill", f"lc0_kill.py {GAMES}", f"{GAMES} --kills 1"),
-    Command("lc0_soak", f"lc0_soak.py {GAMES} --minutes 1", f"{GAMES} --minutes 0.02"),
+    Command("chess_frames", f"chess_frames.py {GAMES}", f"{FEW_GAMES} --batch 32 --frames 64"),
+    Command("lc0", f"lc0.py {GAMES} --seconds 3 --runs 1", f"{FEW_GAMES} --seconds 0.1 --runs 1 --only long"),
+    Command("lc0_kill", f"lc0_kill.py {GAMES}", f"{FEW_GAMES} --kills 1"),
+    Command("lc0_soak", f"lc0_soak.py {GAMES} --minutes 1", f"{FEW_GAMES} --minutes 0.02"),
     Command(
         "driving",
         f"driving.py {DRIVES}/single.zarr --map {DRIVES}/semantic_map.pb --meta {DRIVES}/meta.json",

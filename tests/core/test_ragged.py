@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -80,3 +82,19 @@ def test_windows_are_joined_along_their_samples():
     assert both[2].strings() == ["a", "b"]
     with pytest.raises(SpecError, match="of one grid"):
         Ragged.concatenate([one, one.reshape(4, 1)])
+
+
+@pytest.mark.parametrize("dtype", ["u1", ">f4"])
+def test_long_rows_are_taken_without_an_index_of_each_value(dtype):
+    lengths = [70_000, 0, 50_000, 90_000]
+    values = np.arange(2 * sum(lengths)).reshape(-1, 2).astype(dtype)
+    rows, numbers = Ragged(values, offsets_of(np.array(lengths))), [3, 1, 0, 3]
+    tracemalloc.start()
+    taken = rows.take(np.array(numbers))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken.values.dtype == dtype
+    assert taken.lengths.tolist() == [lengths[number] for number in numbers]
+    for place, number in enumerate(numbers):
+        np.testing.assert_array_equal(taken[place], rows[number])
+    assert peak < taken.nbytes + 10_000

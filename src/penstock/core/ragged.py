@@ -15,6 +15,7 @@ from penstock.core.frozen import set_fields
 from penstock.errors import SpecError
 
 PREVIEW = 8, 40  # values and characters of a row that a preview shows
+LONG = 64  # values of a row, from which a copy of the row is faster than the indices of its values
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -164,8 +165,14 @@ class Ragged:
             A flat `Ragged` with `m` rows.
         """
         lengths = self.lengths[rows]
-        offsets = offsets_of(lengths)
-        index = np.arange(int(offsets[-1]), dtype=np.int64) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        starts, offsets = self.offsets[rows], offsets_of(lengths)
+        total = int(offsets[-1])
+        if total > LONG * len(lengths):
+            values = np.empty((total, *self.values.shape[1:]), self.values.dtype)
+            spans = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+            np.concatenate([self.values[start:end] for start, end in spans], out=values)
+            return Ragged(values, offsets)
+        index = np.arange(total, dtype=np.int64) + np.repeat(starts - offsets[:-1], lengths)
         return Ragged(self.values[index], offsets)
 
     def reshape(self, *grid: int) -> Ragged:

@@ -16,7 +16,7 @@ import penstock
 from penstock.containers.tar import END, member
 from penstock.core.damage import collected_damage
 from penstock.errors import DamageWarning, FormatError, UnknownFormatError
-from penstock.formats.base.format import recognise
+from penstock.formats.base.format import folder_of, recognise
 from penstock.formats.base.source import Source
 from penstock.formats.webdataset import FORMAT, source
 from penstock.formats.webdataset.streaming import ShardStream
@@ -139,6 +139,19 @@ def test_hidden_members_are_no_samples(hidden: str, tmp_path: Path) -> None:
         assert entries == ([] if "__x__" in hidden else [("member", "hidden", 6)])
     assert [len(block["cls"]) for block in ShardStream(path)()] == [3]
     assert penstock.check(path).sound
+
+
+def test_a_thing_in_each_of_many_archives_looks_up_their_folder_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(9):
+        (tmp_path / f"{number}.tar").write_bytes(member(f"._{number}.cls", b"x") + member(f"{number}.cls", b"7") + END)
+    calls: list[Any] = []
+    monkeypatch.setattr(source, "folder_of", lambda paths: calls.append(paths) or folder_of(paths))
+    with penstock.open(tmp_path) as data:
+        (entry,) = data.source.account.left_out
+    assert (entry.count, entry.where) == (9, "0.tar: ._0.cls")
+    assert len(calls) == 2  # and for the location of the source
 
 
 def _member(name: str, payload: bytes) -> bytes:

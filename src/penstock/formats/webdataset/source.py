@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -314,11 +314,12 @@ def leftovers(
     """The entries of files and bytes; and by file, the byte at which an unfinished append begins."""
     left_out: list[LeftOut] = []
     torn_tails: dict[str, int] = {}
+    name_of = _names(paths)
     for shard, listed in enumerate(members):
         behind = listed.tail.behind
         if behind is None and listed.torn is None:
             continue
-        name = _name(paths, shard)
+        name = name_of(shard)
         if is_none(listed):
             left_out.append(LeftOut("file", name, "bad-file", _instead(buffers[shard])))
         elif listed.torn is not None:
@@ -335,10 +336,11 @@ def leftovers(
 def unused_members(paths: Sequence[Path], members: Sequence[Members], samples: Sequence[Samples]) -> list[LeftOut]:
     """Members that belong to no sample, an entry for each reason with the first of them."""
     by_reason: dict[str, LeftOut] = {}
+    name_of = _names(paths)
     for shard, (listed, group) in enumerate(zip(members, samples, strict=True)):
         if np.count_nonzero(group.size >= 0) == len(listed):
             continue
-        for entry in _unused(listed, _name(paths, shard)):
+        for entry in _unused(listed, name_of(shard)):
             first = by_reason.get(entry.reason)
             by_reason[entry.reason] = entry if first is None else replace(first, count=first.count + 1)
     return list(by_reason.values())
@@ -351,10 +353,10 @@ def _unused(members: Members, shard: str) -> Iterator[LeftOut]:
         yield replace(entry, thing="member", where=f"{shard}: {entry.where}")
 
 
-def _name(paths: Sequence[Path], shard: int) -> str:
-    """The name of a file in the folder of all."""
-    path = paths[shard]
-    return os.path.relpath(path, path.parent if len(paths) == 1 else folder_of(paths))
+def _names(paths: Sequence[Path]) -> Callable[[int], str]:
+    """Return what gives the name of a file in the folder of all, which is looked up at most once."""
+    folder = cache(lambda: paths[0].parent if len(paths) == 1 else folder_of(paths))
+    return lambda shard: os.path.relpath(paths[shard], folder())
 
 
 def _instead(data: ByteArray) -> str:
