@@ -91,7 +91,8 @@ class ArrayColumn:
 
     def take(self, n: int, carry: bool = False) -> AnyArray:
         """Return the first rows, which then belong to the caller."""
-        self.reserve(n)
+        if n > len(self.array):  # the last rows were not stored
+            self.reserve(n)
         taken = self.array[:n]
         if taken.nbytes <= HANDOVER_BYTES:
             taken = taken.copy()
@@ -303,9 +304,9 @@ class EpisodeBuffer:
 
 def ends(n: int, terminated: bool, truncated: bool) -> dict[str, Array]:
     """Return the columns `terminations` and `truncations` of an episode."""
-    columns = {"terminations": np.zeros(n, np.bool_), "truncations": np.zeros(n, np.bool_)}
-    columns["terminations"][-1:], columns["truncations"][-1:] = terminated, truncated
-    return dict(columns)
+    terminations, truncations = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    terminations[-1:], truncations[-1:] = terminated, truncated
+    return {"terminations": terminations, "truncations": truncations}
 
 
 def _as_array(path: str, i: int, value: Any) -> AnyArray:

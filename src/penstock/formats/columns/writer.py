@@ -115,9 +115,8 @@ class Segment:
                 continue
             part.restore(self._rows(0)[part.align][0] if self._episodes else 0, self._folder)
 
-    def write(self, episode: Episode, text: bytes) -> bytes:
+    def write(self, episode: Episode, steps: int, text: bytes) -> bytes:
         """Write the rows of an episode and the line about it, and give its entry for the table."""
-        steps = len(episode)
         row = self._rows(steps)
         check = 0
         columns = episode.columns
@@ -345,12 +344,13 @@ class ColumnsWriter(Writer):
             self._begin_segment()
         self._sound = False
         try:
-            entry = self._segment.write(episode, text)
+            steps = len(episode)
+            entry = self._segment.write(episode, steps, text)
             flush = self._sync == "episode" or self._segment.unsynced >= SYNC_BYTES
             if flush:
                 self._segment.sync()
             number = self._enter(entry, flush)
-            self._segment.advance(len(episode), text)
+            self._segment.advance(steps, text)
         except BaseException:
             with contextlib.suppress(
                 OSError
