@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -107,7 +108,7 @@ class ObjectWriter:
         return self._group(self.table(tree, "", dataset_attrs), encoded)
 
     def _group(self, table: tuple[int, int], attrs: Block) -> int:
-        raw, count = message_block([symbol_table(*table)])
+        raw, count = symbol_table(*table)
         return self._tail.put(object_header((), first=(raw + attrs[0], count + attrs[1])))
 
     def _template(self, datasets: Mapping[str, Value]) -> Template | None:
@@ -300,19 +301,18 @@ def _messages(attrs: Mapping[str, bytes]) -> list[Message]:
 
 def _numbers(attrs: Mapping[str, Any]) -> Block | None:
     """Attributes as messages, if all are numbers of 64 bits, as in most episodes; else None."""
-    kinds: list[tuple[str, type[Any]]] = [(name, type(value)) for name, value in attrs.items()]
-    layout = _number_layout(tuple(kinds))
+    kinds: list[type[Any]] = [*map(type, attrs.values())]
+    layout = _number_layout(tuple(attrs), tuple(kinds))
     if layout is None:
         return None
-    parts = [part for pair in zip(layout[1], attrs.values(), strict=True) for part in pair]
-    return layout[0].pack(*parts), len(attrs)
+    return layout[0].pack(*chain.from_iterable(zip(layout[1], attrs.values(), strict=True))), len(attrs)
 
 
 @lru_cache(KEPT)
-def _number_layout(kinds: tuple[tuple[str, type[Any]], ...]) -> tuple[struct.Struct, list[bytes]] | None:
+def _number_layout(names: tuple[str, ...], kinds: tuple[type[Any], ...]) -> tuple[struct.Struct, list[bytes]] | None:
     """How to pack such attributes, and what stands before each of the numbers."""
     shape, heads = "<", list[bytes]()
-    for name, kind in kinds:
+    for name, kind in zip(names, kinds, strict=True):
         code = _NUMBERS.get(kind)
         if code is None or not name or "\0" in name:
             return None
