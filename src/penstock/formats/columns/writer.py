@@ -203,7 +203,7 @@ class SegmentColumn:
             _cut(fd, size, folder, self.path)
 
     def write(self, array: Array, row: int, rows: int, check: int) -> int:
-        """Write `rows` rows from row `row` on, while `files` are open; gives the checksum `check`, taken on over them."""
+        """Write rows from row `row` on, while `files` are open; gives the checksum `check`, taken on over them."""
         if isinstance(array, Ragged):
             return self._write_ragged(array, row, check)
         size = array.nbytes

@@ -116,9 +116,7 @@ class Hdf5Writer(writing.DatasetWriter):
             for number, (episode, datasets) in enumerate(zip(episodes, groups, strict=True), first):
                 attrs, beside = self._attributes(episode, number)
                 # An empty group of this name is left of a killed writer.
-                file.add_group(
-                    f"episode_{number}", datasets, attrs, beside, storage=self._storage, replace_empty=True
-                )
+                file.add_group(f"episode_{number}", datasets, attrs, beside, storage=self._storage, replace_empty=True)
             session.number, session.steps = first + len(groups), session.steps + sum(map(len, episodes))
             if self._layout == "0.4":
                 totals = {"total_episodes": session.number, "total_steps": session.steps}
