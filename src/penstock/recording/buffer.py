@@ -297,9 +297,14 @@ class EpisodeBuffer:
 
     def take(self, terminated: bool, truncated: bool, carry: bool = False) -> dict[str, Array]:
         n, self.steps = self.steps, 0
-        columns: dict[str, Array] = {path: c.take(n + 1, carry) for path, c in self._observations.items()}
-        columns.update({path: c.take(n) for path, c in self._actions.items()})
-        return {**columns, "rewards": self._reward.take(n), **ends(n, terminated, truncated)}
+        columns: dict[str, Array] = {}
+        for path, column in self._observations.items():
+            columns[path] = column.take(n + 1, carry)
+        for path, column in self._actions.items():
+            columns[path] = column.take(n)
+        columns["rewards"] = self._reward.take(n)
+        columns.update(ends(n, terminated, truncated))
+        return columns
 
 
 def ends(n: int, terminated: bool, truncated: bool) -> dict[str, Array]:
