@@ -179,7 +179,8 @@ class SymbolTable:
                 return None
             if node.level == LEAF:
                 return self._link(node.items[i]) if node.keys[i][0] == raw else None
-            node = self._child(node, i)
+            child = node.items[i]
+            node = child if isinstance(child, GroupNode) else self._child(node, i)
 
     def _link(self, item: bytes | GroupNode | int) -> Link:
         if not isinstance(item, bytes):

@@ -238,11 +238,14 @@ class Hdf5Writer(writing.DatasetWriter):
         return [self._path, *beside, self._folder]
 
 
+_PLAIN = frozenset((float, int))
+
+
 def attributes(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Entries of an episode as HDF5 attributes: nested ones flattened, numbers of 64 bits, None left out."""
     flat: dict[str, Any] = {}
     for name, value in entries.items():
-        if type(value) is float:
+        if type(value) in _PLAIN:
             flat[name] = value
         elif is_mapping(value):
             flat |= attributes(dict(flattened(value, name)))
