@@ -248,7 +248,11 @@ class SymbolTable:
         else:
             words = [node.left]
             for key, item in zip(node.keys, node.items, strict=True):
-                words += (self._write(item, tail) if isinstance(item, GroupNode) else int(item), key[1])
+                if isinstance(item, GroupNode):
+                    words.append(self._write(item, tail) if item.address is None else item.address)
+                else:
+                    words.append(int(item))
+                words.append(key[1])
             rest = 16 * (self._branch - count)
             shape = f"<4sBBHQQ{len(words)}Q{rest}x"
             raw = struct.pack(shape, b"TREE", 0, node.level, count, UNDEFINED, UNDEFINED, *words)
