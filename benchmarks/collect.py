@@ -2,7 +2,9 @@
 
     python benchmarks/collect.py --reference-python /path/to/python/with/minari
 
-`plain calls` are the least that any recorder of single episodes does, see `PlainCalls`.
+Three variants are bounds: `seeded resets` are the bare loop with a seed for each episode, `lists` adds appending all
+values to lists, which become arrays at the end of an episode, and `plain calls` are the least that any recorder of
+single episodes does, see `PlainCalls`. `low-level h5py` writes them as Minari's file has them.
 
 The cost of a step is measured where episodes never end, the cost of an episode is what remains where they do
 (random actions: about 22 steps). Every round runs all variants one after the other; the table has medians.
@@ -132,15 +134,93 @@ class PlainCalls:
         fcntl.flock(self.files[-1], fcntl.LOCK_UN)
 
 
+class SeededResets:
+    """The bare loop, where each episode has a seed, as in a recording. The environment makes a generator of it."""
+
+    def __init__(self, env: Any, _: Path) -> None:
+        self.env, self.action_space, self.step, self.seed = env, env.action_space, env.step, 0
+
+    def reset(self, seed: int | None = None) -> Any:
+        self.seed += 1
+        return self.env.reset(seed=self.seed if seed is None else seed)
+
+
+class Lists(SeededResets):
+    """Values of an episode in lists, and then in arrays. Nothing is copied, checked or written."""
+
+    def __init__(self, env: Any, folder: Path) -> None:
+        super().__init__(env, folder)
+        self.step = self.recorded
+
+    def reset(self, seed: int | None = None) -> Any:
+        result = super().reset(seed)
+        self.rows: list[list[Any]] = [[result[0]], [], [], [], []]
+        return result
+
+    def recorded(self, action: Any) -> Any:
+        result = self.env.step(action)
+        observations, actions, rewards, terminations, truncations = self.rows
+        observations.append(result[0])
+        actions.append(action)
+        rewards.append(result[1])
+        terminations.append(result[2])
+        truncations.append(result[3])
+        if result[2] or result[3]:
+            self.save([np.stack(observations), *map(np.array, self.rows[1:])])
+        return result
+
+    def save(self, columns: list[Any]) -> None:
+        """Take the columns of an episode."""
+
+
+class LowLevelH5py(Lists):
+    """The calls of h5py's low-level interface that make the group of an episode as Minari's file has it.
+
+    All property lists, spaces and types are made once, the file is flushed to the operating system after each episode,
+    and nothing protects it from a kill in the middle of that.
+    """
+
+    def __init__(self, env: Any, folder: Path) -> None:
+        super().__init__(env, folder)
+        h5py: Any = importlib.import_module("h5py")
+        self.h5, self.file, self.episodes = h5py, h5py.h5f.create(os.fsencode(folder / "main_data.hdf5")), 0
+        self.scalar = h5py.h5s.create(h5py.h5s.SCALAR)
+        self.types = {name: h5py.h5t.py_create(np.dtype(name), logical=True) for name in ("?", "i8", "f4", "f8")}
+
+    def save(self, columns: list[Any]) -> None:
+        group = self.h5.h5g.create(self.file, b"episode_%d" % self.episodes)
+        self.h5.h5g.create(group, b"infos")
+        names = (b"observations", b"actions", b"rewards", b"terminations", b"truncations")
+        for name, column in zip(names, columns, strict=True):
+            column_type = self.types[column.dtype.str[1:].replace("b1", "?")]
+            data = self.h5.h5d.create(group, name, column_type, self.h5.h5s.create_simple(column.shape))
+            data.write(self.h5.h5s.ALL, self.h5.h5s.ALL, column)
+        rewards = columns[2]
+        numbers = {b"id": self.episodes, b"total_steps": len(rewards), b"seed": self.seed}
+        figures = (rewards.sum(), rewards.mean(), rewards.std(), rewards.max(), rewards.min())
+        numbers |= dict(
+            zip((b"rewards_%s" % name for name in (b"sum", b"mean", b"std", b"max", b"min")), figures, strict=True)
+        )
+        for name, number in numbers.items():
+            value = np.asarray(number)
+            self.h5.h5a.create(group, name, self.types[value.dtype.str[1:]], self.scalar).write(value)
+        self.h5.h5f.flush(self.file)
+        self.episodes += 1
+
+
 def record_reference(env: Any, folder: Path) -> Any:
     minari: Any = importlib.import_module("minari")
     os.environ["MINARI_DATASETS_PATH"] = str(folder)
     return minari.DataCollector(env)
 
 
+BOUNDS = ("seeded resets", "lists", "plain calls", "low-level h5py")
 VARIANTS = {
     "bare": record_bare,
+    "seeded resets": SeededResets,
+    "lists": Lists,
     "plain calls": PlainCalls,
+    "low-level h5py": LowLevelH5py,
     "penstock, memory": record_memory,
     "penstock, columns": record_columns,
     "penstock, minari hdf5": record_minari,
@@ -166,7 +246,9 @@ def rounds(name: str, options: argparse.Namespace) -> dict[str, Runs]:
     """For each variant, a pair of measurements (endless, with episodes) a round."""
     here = [variant for variant in VARIANTS if not variant.startswith("reference")]
     if name != "CartPole-v1":
-        here.remove("plain calls")
+        here = [variant for variant in here if variant not in BOUNDS]
+    if importlib.util.find_spec("h5py") is None and "low-level h5py" in here:
+        here.remove("low-level h5py")
     if not has_format("columns"):
         here.remove("penstock, columns")
     if not has_format("minari"):

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 
 import penstock
@@ -93,6 +94,32 @@ def videos() -> Callable[[], object]:
     return epoch(data.windows(2), 4)
 
 
+class Still(gymnasium.Env[Any, Any]):
+    """Episodes of twenty steps in which nothing happens."""
+
+    observation_space = gymnasium.spaces.Box(np.array([-9.0, -np.inf], "f4"), np.array([9.0, np.inf], "f4"))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.left = 20
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        return np.zeros(2, np.float32), 1.0, self.left == 0, False, {}
+
+
+def recorded(folder: Path, format: str) -> Callable[[], object]:
+    env = penstock.record(Still(), folder / f"{format}-v0", seed=0, format=format)
+
+    def walk() -> None:
+        env.reset()
+        for _ in range(20):
+            env.step(1)
+
+    return walk
+
+
 def test_walks_stay_within_their_budgets(tmp_path: Path) -> None:
     walks: dict[str, tuple[Callable[[], object], Budget]] = {
         "open": (opened(), Budget(8091, 746)),
@@ -103,7 +130,9 @@ def test_walks_stay_within_their_budgets(tmp_path: Path) -> None:
         "packs, 9 batches": (epoch(episodes().sequences().shuffle(seed=0).pack(32), 4), Budget(2732, 258)),
         "replay, 20 batches": (replayed(), Budget(1402, 458)),
         "video, all batches": (videos(), Budget(19961, 159)),
-        "convert, 100 episodes": (converted(tmp_path), Budget(39662, 506)),
+        "record, an episode": (recorded(tmp_path, "columns"), Budget(330, 5)),
+        "record, an episode for Minari": (recorded(tmp_path, "minari"), Budget(487, 13)),
+        "convert, 100 episodes": (converted(tmp_path), Budget(36447, 508)),
     }
     measured = {name: counted(walk) for name, (walk, _) in walks.items()}
     over = {

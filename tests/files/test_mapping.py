@@ -18,7 +18,7 @@ import pytest
 import penstock
 from penstock.errors import FormatError, UnsafeDataError, WorkerError
 from penstock.files import descriptors, mapping
-from penstock.files.descriptors import PooledFile
+from penstock.files.descriptors import PooledFile, PooledFiles
 from penstock.files.mapping import MappedFiles, check_mapped, map_file
 from penstock.formats.columns.format import ColumnsFormat
 from penstock.formats.columns.writer import ColumnsWriter
@@ -315,6 +315,19 @@ def test_pooled_files_close_for_others_where_the_process_has_no_more(
     assert sum(file.fd < 0 for file in files) == 2
     for file in files:
         file.close()
+
+
+def test_pooled_files_are_open_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "_POOL", descriptors._Pool())  # without what earlier tests left idle
+    files = [PooledFile(tmp_path / name, os.O_RDWR | os.O_CREAT) for name in "ab"]
+    with PooledFiles(files), files[0] as fd:
+        assert fd == files[0].fd != files[1].fd
+        assert not descriptors._POOL.close_idle()
+    (tmp_path / "c").mkdir()
+    with pytest.raises(UnsafeDataError), PooledFiles([*files, PooledFile(tmp_path / "c", os.O_RDWR)]):
+        pass
+    assert [file.users for file in files] == [0, 0]
+    assert [descriptors._POOL.close_idle() for _ in range(3)] == [True, True, False]
 
 
 def test_threads_share_pooled_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

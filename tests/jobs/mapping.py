@@ -81,6 +81,12 @@ def failing(episode: penstock.Episode) -> np.ndarray:
     return episode.rewards * 2
 
 
+def often_failing(episode: penstock.Episode) -> np.ndarray:
+    if episode.id % 3 == 0 and episode.id > 4:
+        raise ValueError("no good" if episode.id % 2 else "worse")
+    return episode.rewards * 2
+
+
 def lethal(episode: penstock.Episode) -> np.ndarray:
     """End the process at the first call for episode 11, wherever that is."""
     flag = Path(os.environ["LETHAL"])

@@ -124,6 +124,20 @@ def test_failures_are_listed_with_their_episodes(inputs: Inputs, tmp_path: Path,
         mapped.write(tmp_path / "other", runner="threads", jobs=0)
 
 
+def test_an_error_names_all_episodes_of_its_job(inputs: Inputs, tmp_path: Path) -> None:
+    """The first with its error, five others by number, and how many there are."""
+    mapped = open_recording(inputs).map_episodes(mapping.failing, column="x", version=1)
+    with pytest.raises(
+        WorkerError, match=r"no good at 7 - at episode 7; the function also fails at 1 other episode .*: 40;"
+    ):
+        mapped.write(tmp_path / "two", runner="threads", jobs=0)
+    few = open_recording(inputs)[2:30].map_episodes(mapping.often_failing, column="x", version=1)
+    with pytest.raises(
+        WorkerError, match=r"worse - at episode 6; .* fails at 7 other episodes of the job: 9, 12, 15, 18, 21 and so on"
+    ):
+        few.write(tmp_path / "many", runner="threads", jobs=0)
+
+
 def test_a_function_that_ends_its_process_costs_one_job(
     inputs: Inputs, tmp_path: Path, small_parts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

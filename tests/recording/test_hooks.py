@@ -3,8 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from penstock.core.episode import Episode
+from penstock.core.spec import Field, Spec
 from penstock.errors import DataError
 from penstock.recording.collector import Collector
+from penstock.recording.hooks import reward_statistics
 from penstock.recording.memory import MemoryWriter
 
 
@@ -118,3 +121,29 @@ def test_extras_must_come_at_every_step(toy, writer):
         with pytest.raises(DataError, match=r"expected a value for a, got none - at row 2; .*extras must be given"):
             env.step(0)
     assert [len(e) for e in writer.episodes] == [1]
+
+
+@pytest.mark.parametrize(
+    "rewards",
+    [
+        [1.0, 2.0, 4.0],
+        [0.1] * 7,
+        np.linspace(-1, 1, 100),
+        [1e200, -1e200],
+        [1e308] * 3,
+        [1.0, np.nan],
+        [np.nan, 1.0],
+        [np.inf, 1.0],
+        [-np.inf] * 70,
+        [np.inf, -np.inf],
+    ],
+)
+def test_figures_of_rewards_are_those_of_numpy(rewards):
+    """Also of short episodes, where they come of lists, and where a sum is too large or not a number."""
+    rewards = np.asarray(rewards)
+    spec = Spec({"rewards": Field(np.dtype("f8"))})
+    figures = reward_statistics(Episode(spec, {"rewards": rewards}))
+    with np.errstate(all="ignore"):
+        expected = [rewards.sum(), rewards.mean(), rewards.std(), rewards.max(), rewards.min()]
+    assert list(figures.values()) == pytest.approx(expected, nan_ok=True, abs=1e-15)
+    assert all(type(each) is float for each in figures.values())

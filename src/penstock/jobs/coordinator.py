@@ -388,7 +388,7 @@ def failures_of(work: WorkPlan, failures: dict[int, str]) -> str:
     """Return a message that lists failed jobs, with their ranges and errors."""
     lines = [f"{work.place(number)}: {error}" for number, error in sorted(failures.items())[:LISTED]]
     number = counted(len(failures), "failed job")
-    return f"expected no failures, got {number}: {'; '.join(lines)}; a job ends at its first error"
+    return f"expected no failures, got {number}: {'; '.join(lines)}; jobs that did not run may fail too"
 
 
 def _listed(work: WorkPlan, numbers: Sequence[int]) -> str:

@@ -91,7 +91,8 @@ class ArrayColumn:
 
     def take(self, n: int, carry: bool = False) -> AnyArray:
         """Return the first rows, which then belong to the caller."""
-        self.reserve(n)
+        if n > len(self.array):  # the last rows were not stored
+            self.reserve(n)
         taken = self.array[:n]
         if taken.nbytes <= HANDOVER_BYTES:
             taken = taken.copy()
@@ -296,16 +297,21 @@ class EpisodeBuffer:
 
     def take(self, terminated: bool, truncated: bool, carry: bool = False) -> dict[str, Array]:
         n, self.steps = self.steps, 0
-        columns: dict[str, Array] = {path: c.take(n + 1, carry) for path, c in self._observations.items()}
-        columns.update({path: c.take(n) for path, c in self._actions.items()})
-        return {**columns, "rewards": self._reward.take(n), **ends(n, terminated, truncated)}
+        columns: dict[str, Array] = {}
+        for path, column in self._observations.items():
+            columns[path] = column.take(n + 1, carry)
+        for path, column in self._actions.items():
+            columns[path] = column.take(n)
+        columns["rewards"] = self._reward.take(n)
+        columns.update(ends(n, terminated, truncated))
+        return columns
 
 
 def ends(n: int, terminated: bool, truncated: bool) -> dict[str, Array]:
     """Return the columns `terminations` and `truncations` of an episode."""
-    columns = {"terminations": np.zeros(n, np.bool_), "truncations": np.zeros(n, np.bool_)}
-    columns["terminations"][-1:], columns["truncations"][-1:] = terminated, truncated
-    return dict(columns)
+    terminations, truncations = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    terminations[-1:], truncations[-1:] = terminated, truncated
+    return {"terminations": terminations, "truncations": truncations}
 
 
 def _as_array(path: str, i: int, value: Any) -> AnyArray:

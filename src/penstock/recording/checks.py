@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,8 +19,9 @@ from penstock.errors import DataError
 Verdict = Literal["error", "warn", "keep"]
 
 
-_FEW = 4096  # elements
-_ALL = np.logical_and.reduce
+_FEW = 4096  # elements up to which two comparisons cost less than a reduction along an axis,
+_SHORT = 512  # and up to which lists cost less, if few elements of a row have bounds of their own
+_RANGES = 8
 
 
 class RecordingWarning(UserWarning):
@@ -84,32 +86,66 @@ class Checks:
             warnings.warn(f"{message}; not said again for {path}", RecordingWarning, stacklevel=2)
 
 
+Range = tuple[slice, Any, Any]  # elements of a flat column, and their bounds
+
+
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A column, its space, and its finite bounds, or None without bounds to compare."""
+    """A column, its space, and its finite bounds, or None without bounds to compare.
+
+    `ranges` are the bounds that a finite number may miss, or None for too many.
+    """
 
     path: str
     space: Space
     low: Any
     high: Any
+    ranges: tuple[Range, ...] | None
 
     def holds(self, values: AnyArray) -> bool:
-        """Whether all rows are certainly finite members, from one pass for the minimum and one for the maximum."""
+        """Whether all rows are certainly finite members, from two passes at most."""
         if self.low is None:
             return False
-        if values.ndim > 1 and values.size <= _FEW:  # a reduction along an axis costs more than these comparisons
-            return bool(_ALL(values >= self.low, None) and _ALL(values <= self.high, None))
+        if self.ranges is not None and 0 < values.size <= _SHORT:
+            return _are_within(values.reshape(-1).tolist(), self.ranges)
+        if self.ranges == ():
+            return bool(np.isfinite(values).all())
+        if values.ndim > 1 and values.size <= _FEW:
+            return bool((values >= self.low).all() and (values <= self.high).all())
         least, greatest = np.minimum.reduce(values), np.maximum.reduce(values)  # NaN is passed on, and fails
         if values.ndim == 1:
             return bool(self.low <= least and greatest <= self.high)
         return bool(((least >= self.low) & (greatest <= self.high)).all())
 
 
+def _are_within(numbers: list[Any], ranges: tuple[Range, ...]) -> bool:
+    if not math.isfinite(sum(numbers)):  # a minimum may overlook NaN
+        return False
+    for part, low, high in ranges:
+        chosen = numbers[part]
+        if min(chosen) < low or max(chosen) > high:
+            return False
+    return True
+
+
 def _leaf(path: str, space: Space) -> _Leaf:
     low, high = _bounds(space)
+    ranges = None if low is None else _ranges(low, high)
     if low is not None and np.ndim(low) == 0:
         low, high = low.item(), high.item()
-    return _Leaf(path, space, low, high)
+    return _Leaf(path, space, low, high, ranges)
+
+
+def _ranges(low: AnyArray, high: AnyArray) -> tuple[Range, ...] | None:
+    """The bounds of elements of a row: one range if all have the same, none for elements with those of the dtype."""
+    bounds = list(zip(low.reshape(-1).tolist(), high.reshape(-1).tolist(), strict=True))
+    most = np.finfo(low.dtype).max.item() if low.dtype.kind == "f" else None
+    if len(set(bounds)) == 1:
+        return () if bounds[0] == (None if most is None else (-most, most)) else ((slice(None), *bounds[0]),)
+    own = [
+        (slice(i, None, len(bounds)), *each) for i, each in enumerate(bounds) if most is None or each != (-most, most)
+    ]
+    return tuple(own) if len(own) <= _RANGES else None
 
 
 def _bounds(space: Space) -> tuple[Any, Any]:

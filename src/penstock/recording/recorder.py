@@ -50,7 +50,7 @@ class StepRecorder(Recording):
         self._infos = None if schema.infos is None else InfoColumns(schema.infos)
         self._extras = None if schema.extras is None else InfoColumns(schema.extras)
         self._step_extras = None if schema.step_extras is None else InfoColumns(schema.step_extras)
-        self._open = False
+        self._open = self._attended = False  # an attended episode has infos, or a target that takes open episodes
         self._about: dict[str, Any] = {}
         self._stream: RowStream | None = None
         self._steps: StepRecording | None = None
@@ -88,7 +88,7 @@ class StepRecorder(Recording):
         if self._extras is not None:
             self._extras.store(0, dict(extras or {}))
         self._about = dict(metadata or {})
-        self._stream = self._sink.row_stream()
+        self._begin_stream()
         self._open = True
 
     def step(
@@ -170,10 +170,7 @@ class StepRecorder(Recording):
             boundary = {key: given.pop(key) for key in list(given) if self._extras.has(key)}
             self._extras.store(i + 1, boundary)
             self._step_extras.store(i, given)
-        if self._stream is not None:
-            self._stream.append(buffer.observation_rows(i, self._stream.columns))
-        if self._sink.delivers:
-            self._deliver(i, bool(terminated), bool(truncated))
+        self._show(i, bool(terminated), bool(truncated))
         buffer.steps = i + 1
         if terminated or truncated:
             self._close_episode(bool(terminated), bool(truncated), carry)
@@ -205,12 +202,10 @@ class StepRecorder(Recording):
         self._open = False  # until the step is recorded
         buffer.store_reward(i, reward)
         buffer.store_observation(i + 1, observation)
-        if self._infos is not None:
-            self._infos.store(i + 1, info)
-        if self._stream is not None:
-            self._stream.append(buffer.observation_rows(i, self._stream.columns))
-        if self._sink.delivers:
-            self._deliver(i, bool(terminated), bool(truncated))
+        if self._attended:
+            if self._infos is not None:
+                self._infos.store(i + 1, info)
+            self._show(i, bool(terminated), bool(truncated))
         buffer.steps = i + 1
         if terminated or truncated:
             self._close_episode(bool(terminated), bool(truncated), carry)
@@ -274,8 +269,16 @@ class StepRecorder(Recording):
         self.discard()
         self._sink.close()
 
-    def _deliver(self, i: int, terminated: bool, truncated: bool) -> None:
-        """Let the target have a step that was stored."""
+    def _begin_stream(self) -> None:
+        self._stream = self._sink.row_stream()
+        self._attended = self._infos is not None or self._stream is not None or self._sink.delivers
+
+    def _show(self, i: int, terminated: bool, truncated: bool) -> None:
+        """Let the target have a step that was stored, as far as it takes rows or steps."""
+        if self._stream is not None:
+            self._stream.append(self._buffer.observation_rows(i, self._stream.columns))
+        if not self._sink.delivers:
+            return
         self._steps = steps = self._sink.step_recording(1)
         if steps is not None:
             if i == 0:
@@ -301,7 +304,7 @@ class StepRecorder(Recording):
         finally:
             self._drop_stream()  # nothing is left of it if the episode was written
         if carries:
-            self._stream = self._sink.row_stream()
+            self._begin_stream()
 
     def _drop_stream(self) -> None:
         stream, self._stream = self._stream, None

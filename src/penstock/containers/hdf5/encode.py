@@ -46,6 +46,7 @@ MIN_COLLECTION = 4096  # smallest global heap collection that libhdf5 accepts
 COLLECTION = 1 << 16
 MAX_OBJECTS = 0xFFFF
 _REFERENCE, _MESSAGE = struct.Struct("<IQI"), struct.Struct("<HHB3x")
+_SYMBOL_TABLE = struct.Struct("<HHB3xQQ")
 KEPT = 4096  # structures that are encoded once, for the episodes of a dataset are much alike
 
 Block = tuple[bytes, int]  # encoded messages, and their number
@@ -120,9 +121,9 @@ def _filter(number: int, name: bytes, values: tuple[int, ...]) -> bytes:
     return head + raw + struct.pack(f"<{len(values)}I", *values) + bytes(4 * (len(values) & 1))
 
 
-def symbol_table(tree: int, heap: int) -> Message:
-    """Message that makes an object a group of the old style."""
-    return Message(SYMBOL_TABLE, 0, struct.pack("<QQ", tree, heap))
+def symbol_table(tree: int, heap: int) -> Block:
+    """The message that makes an object a group of the old style."""
+    return _SYMBOL_TABLE.pack(SYMBOL_TABLE, 16, 0, tree, heap), 1
 
 
 def link_info() -> list[Message]:
@@ -197,10 +198,9 @@ def little(array: AnyArray) -> AnyArray:
 
 def write_all(fd: int, raw: bytes | memoryview, offset: int) -> None:
     """Write all of `raw` at byte `offset`."""
-    view = memoryview(raw).cast("B")
-    while view:
-        done = os.pwrite(fd, view, offset)
-        view, offset = view[done:], offset + done
+    done = os.pwrite(fd, raw, offset)
+    while done < len(raw):
+        done += os.pwrite(fd, memoryview(raw)[done:], offset + done)
 
 
 class Tail:
@@ -220,9 +220,9 @@ class Tail:
 
     def put(self, raw: bytes | bytearray | memoryview) -> int:
         """Address at which `raw` will be."""
-        address = self.next
-        if address > self.offset:
-            self._add(bytes(address - self.offset))
+        if gap := -self.offset % ALIGNMENT:
+            self._add(bytes(gap))
+        address = self.offset
         if len(raw) >= DIRECT:
             self.flush()
             write_all(self._fd, memoryview(raw), address)

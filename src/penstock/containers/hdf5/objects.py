@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -37,7 +38,7 @@ from penstock.containers.hdf5.filters import fletcher32
 from penstock.containers.hdf5.image import UNDEFINED, Superblock
 from penstock.containers.hdf5.messages import ATTRIBUTE, Message
 from penstock.containers.hdf5.symbols import build_table
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.arrays import AnyArray
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_dict, is_listed
 from penstock.errors import DataError
@@ -107,7 +108,7 @@ class ObjectWriter:
         return self._group(self.table(tree, "", dataset_attrs), encoded)
 
     def _group(self, table: tuple[int, int], attrs: Block) -> int:
-        raw, count = message_block([symbol_table(*table)])
+        raw, count = symbol_table(*table)
         return self._tail.put(object_header((), first=(raw + attrs[0], count + attrs[1])))
 
     def _template(self, datasets: Mapping[str, Value]) -> Template | None:
@@ -252,19 +253,40 @@ class ObjectWriter:
 class Template:
     """The bytes of everything below a group, for arrays of certain shapes: what differs are values and addresses."""
 
-    raw: bytes
-    values: tuple[tuple[str, int, int], ...]  # where the values of each array begin and end
-    positions: IntArray  # `[A, 8]` the bytes of addresses
-    addresses: IntArray  # `[A]` from the start of `raw`
+    layout: struct.Struct
+    parts: tuple[Any, ...]  # what `layout` packs, with an address from the start, and None for values
+    addresses: tuple[int, ...]  # the parts that are addresses
+    values: tuple[tuple[str, int], ...]  # and those that are the values of an array
     table: tuple[int, int]
+
+    @classmethod
+    def of(
+        cls, raw: bytes, addresses: Sequence[int], places: Sequence[tuple[str, int, int]], table: tuple[int, int]
+    ) -> Template:
+        """The template of bytes with addresses at these positions, and values at these places."""
+        parts, shape, end = list[Any](), "<", 0
+        numbers, values = list[int](), list[tuple[str, int]]()
+        for begin, stop, path in sorted(
+            [*((i, i + 8, "") for i in addresses), *((i, j, path) for path, i, j in places)]
+        ):
+            parts += (raw[end:begin], None if path else int.from_bytes(raw[begin:stop], "little"))
+            shape += f"{begin - end}s{stop - begin}s" if path else f"{begin - end}sQ"
+            if path:
+                values.append((path, len(parts) - 1))
+            else:
+                numbers.append(len(parts) - 1)
+            end = stop
+        layout = struct.Struct(f"{shape}{len(raw) - end}s")
+        return cls(layout, (*parts, raw[end:]), tuple(numbers), tuple(values), table)
 
     def write(self, datasets: Mapping[str, Any], tail: Tail) -> tuple[int, int]:
         """Write values of these shapes; addresses of the B-tree and of the heap."""
-        raw, start = bytearray(self.raw), tail.next
-        np.frombuffer(raw, np.uint8)[self.positions] = (self.addresses + start).view(np.uint8).reshape(-1, 8)
-        for path, begin, end in self.values:
-            raw[begin:end] = datasets[path].tobytes()
-        tail.put(raw)
+        parts, start = list(self.parts), tail.next
+        for i in self.addresses:
+            parts[i] += start
+        for path, i in self.values:
+            parts[i] = datasets[path].tobytes()
+        tail.put(self.layout.pack(*parts))
         return start + self.table[0], start + self.table[1]
 
 
@@ -289,9 +311,7 @@ def _template(shapes: tuple[tuple[str, np.dtype[Any] | None, tuple[int, ...]], .
     table, _ = (writer.table(_nest(arrays), "", {}) for writer in (here, there))
     raw = here.tail.take()
     differing = np.flatnonzero(np.frombuffer(raw, np.uint8) != np.frombuffer(there.tail.take(), np.uint8))
-    positions = differing.reshape(-1, 8)
-    addresses = np.frombuffer(raw, np.uint8)[positions].view("<i8").reshape(-1)
-    return Template(raw, tuple(here.places), positions, addresses, table)
+    return Template.of(raw, differing[::8].tolist(), here.places, table)
 
 
 def _messages(attrs: Mapping[str, bytes]) -> list[Message]:
@@ -300,19 +320,21 @@ def _messages(attrs: Mapping[str, bytes]) -> list[Message]:
 
 def _numbers(attrs: Mapping[str, Any]) -> Block | None:
     """Attributes as messages, if all are numbers of 64 bits, as in most episodes; else None."""
-    kinds: list[tuple[str, type[Any]]] = [(name, type(value)) for name, value in attrs.items()]
-    layout = _number_layout(tuple(kinds))
+    kinds: list[type[Any]] = [*map(type, attrs.values())]
+    layout = _number_layout(tuple(attrs), tuple(kinds))
     if layout is None:
         return None
-    parts = [part for pair in zip(layout[1], attrs.values(), strict=True) for part in pair]
-    return layout[0].pack(*parts), len(attrs)
+    try:
+        return layout[0].pack(*chain.from_iterable(zip(layout[1], attrs.values(), strict=True))), len(attrs)
+    except struct.error:  # an integer of more than 63 bits
+        return None
 
 
 @lru_cache(KEPT)
-def _number_layout(kinds: tuple[tuple[str, type[Any]], ...]) -> tuple[struct.Struct, list[bytes]] | None:
+def _number_layout(names: tuple[str, ...], kinds: tuple[type[Any], ...]) -> tuple[struct.Struct, list[bytes]] | None:
     """How to pack such attributes, and what stands before each of the numbers."""
     shape, heads = "<", list[bytes]()
-    for name, kind in kinds:
+    for name, kind in zip(names, kinds, strict=True):
         code = _NUMBERS.get(kind)
         if code is None or not name or "\0" in name:
             return None
@@ -323,7 +345,7 @@ def _number_layout(kinds: tuple[tuple[str, type[Any]], ...]) -> tuple[struct.Str
     return struct.Struct(shape), heads
 
 
-_NUMBERS = {float: "d", np.float64: "d", np.int64: "q", np.uint64: "Q"}
+_NUMBERS = {float: "d", np.float64: "d", int: "q", np.int64: "q", np.uint64: "Q"}
 
 
 def encode_text(text: str) -> bytes:

@@ -49,6 +49,7 @@ NO_FREE_BLOCK = 1  # says that libhdf5 has no free block to fill in a local heap
 LEAF = -1  # level of a symbol table node; B-tree nodes count from 0
 MAX_LEVEL = 32
 
+_CHILD = struct.Struct("<QQ24x")  # entry of a hard link
 Key = tuple[bytes, int]  # a name, and its position in the heap
 HEAP_BYTES = 512
 
@@ -110,7 +111,8 @@ class Names:
 
 @dataclass(slots=True)
 class GroupNode:
-    """A node: the largest key of each child and it (B-tree), or its address, or each key and its entry (leaf)."""
+    """A node: the largest key of each child and it (B-tree), or its address, or each key and its entry, which begins
+    with the heap offset of the key (leaf)."""
 
     level: int
     left: int  # heap offset of the key just below this node
@@ -120,7 +122,7 @@ class GroupNode:
 
     def find(self, name: bytes) -> int:
         """Index of the first key that is not below `name`."""
-        return bisect_left(self.keys, name, key=lambda key: key[0])
+        return bisect_left(self.keys, (name,))  # below the key with this name and any offset
 
 
 class SymbolTable:
@@ -150,7 +152,7 @@ class SymbolTable:
         if level == LEAF:
             raw = read_symbol_node(self._image, address)
             keys = [(self._names.get(offset), offset) for offset, *_ in ENTRY.iter_unpack(raw)]
-            return GroupNode(LEAF, 0, keys, [raw[i + 8 : i + 40] for i in range(0, len(raw), 40)], address)
+            return GroupNode(LEAF, 0, keys, [raw[i : i + 40] for i in range(0, len(raw), 40)], address)
         head = self._image.signed(address, 24, b"TREE\0", "B-tree node")
         version, count = head[5], int.from_bytes(head[6:8], "little")
         if version != (version if level is None else level) or version > MAX_LEVEL:
@@ -177,12 +179,13 @@ class SymbolTable:
                 return None
             if node.level == LEAF:
                 return self._link(node.items[i]) if node.keys[i][0] == raw else None
-            node = self._child(node, i)
+            child = node.items[i]
+            node = child if isinstance(child, GroupNode) else self._child(node, i)
 
     def _link(self, item: bytes | GroupNode | int) -> Link:
         if not isinstance(item, bytes):
             raise FormatError("a node stands in the place of a symbol table entry")
-        address, cache, soft = struct.unpack_from("<QI4xI", item)
+        address, cache, soft = struct.unpack_from("<QI4xI", item, 8)
         return Link("soft", path=self._names.get(soft).decode()) if cache == SOFT_LINK else Link("hard", address)
 
     def set(self, name: str, link: Link) -> None:
@@ -203,10 +206,11 @@ class SymbolTable:
         i = node.find(name)
         if node.level == LEAF:
             if i < len(node.keys) and node.keys[i][0] == name:
-                node.items[i] = entry
+                node.items[i] = node.keys[i][1].to_bytes(8, "little") + entry
                 return None
-            node.keys.insert(i, (name, self._names.add(name)))
-            node.items.insert(i, entry)
+            offset = self._names.add(name)
+            node.keys.insert(i, (name, offset))
+            node.items.insert(i, offset.to_bytes(8, "little") + entry)
             return self._split(node, self._leaf)
         if not node.keys:
             node.items.append(GroupNode(LEAF, 0))
@@ -239,18 +243,19 @@ class SymbolTable:
             return node.address
         count = len(node.keys)
         if node.level == LEAF:
-            body = b"".join(
-                offset.to_bytes(8, "little") + item
-                for (_, offset), item in zip(node.keys, node.items, strict=True)
-                if isinstance(item, bytes)
-            )
-            raw = struct.pack("<4sBxH", b"SNOD", 1, count) + body.ljust(40 * self._leaf, b"\0")
+            items: list[Any] = node.items
+            raw = struct.pack("<4sBxH", b"SNOD", 1, count) + b"".join(items).ljust(40 * self._leaf, b"\0")
         else:
             words = [node.left]
-            for (_, offset), item in zip(node.keys, node.items, strict=True):
-                words += (self._write(item, tail) if isinstance(item, GroupNode) else int(item), offset)
-            head = struct.pack("<4sBBHQQ", b"TREE", 0, node.level, count, UNDEFINED, UNDEFINED)
-            raw = head + struct.pack(f"<{len(words)}Q", *words).ljust(8 * (2 * self._branch + 1), b"\0")
+            for key, item in zip(node.keys, node.items, strict=True):
+                if isinstance(item, GroupNode):
+                    words.append(self._write(item, tail) if item.address is None else item.address)
+                else:
+                    words.append(int(item))
+                words.append(key[1])
+            rest = 16 * (self._branch - count)
+            shape = f"<4sBBHQQ{len(words)}Q{rest}x"
+            raw = struct.pack(shape, b"TREE", 0, node.level, count, UNDEFINED, UNDEFINED, *words)
         node.address = tail.put(raw)
         return node.address
 
@@ -258,7 +263,7 @@ class SymbolTable:
 def build_table(entries: dict[str, int], leaf_k: int, internal_k: int, tail: Tail) -> tuple[int, int]:
     """Write the table of a new group of hard links; addresses of the B-tree and of the heap."""
     keys, segment = _sorted_names(tuple(entries))
-    items: list[Any] = [entries[name.decode()].to_bytes(32, "little") for name, _ in keys]
+    items: list[Any] = [_CHILD.pack(offset, entries[name.decode()]) for name, offset in keys]
     level, size = LEAF, 2 * leaf_k
     while level <= 0 or len(items) > 1:
         nodes = [
@@ -348,7 +353,7 @@ class Root:
         attributes = [Message(ATTRIBUTE, 0, body) for body in self.attrs.values()]
         if self.table is not None:
             tree, heap = self.table.write(tail, fd)
-            header = tail.put(object_header([symbol_table(tree, heap), *attributes]))
+            header = tail.put(object_header(attributes, first=symbol_table(tree, heap)))
             return RootPlace(header, tree, heap)
         newest = self._write_chain(tail)
         return RootPlace(tail.put(object_header([*link_info(), *attributes], newest)))

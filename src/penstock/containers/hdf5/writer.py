@@ -45,7 +45,6 @@ class Appender:
         self._fsync = fsync
         self._dirty = False
         self._closed = False
-        self._free: set[str] = set()  # names of groups that a new one may replace
         self._commits = 0
         self._process = os.getpid()
         self._seen: tuple[int, ...] = ()
@@ -98,20 +97,6 @@ class Appender:
     def __contains__(self, name: str) -> bool:
         return name in self._root
 
-    def free_if_empty(self, name: str) -> bool:
-        """Let `add_group` take the name of a group of the root that holds no dataset; whether it holds none."""
-        self._check(name, new=False)
-        link = self._root.get(name)
-        if link is None or link.kind != "hard":
-            return False
-        self._tail.flush()
-        with File(self.path, eof=self._tail.offset) as file:
-            entry = file.open_any(link.address, name)
-            empty = isinstance(entry, Group) and next(entry.walk(), None) is None
-        if empty:
-            self._free.add(name)
-        return empty
-
     def add_group(
         self,
         name: str,
@@ -120,18 +105,21 @@ class Appender:
         dataset_attrs: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         storage: Storage | None = None,
+        replace_empty: bool = False,
     ) -> None:
         """Add the group `name` to the root, visible from the next commit on.
 
         `datasets`: path below the group -> array, list of `str`, `VlenBytes`, or None for an empty group; arrays may
         grow along their first axis later. `dataset_attrs`: path -> attributes. `storage`: compression and chunking, by
-        default none and one chunk an array. Cost: one write of the data, O(log n) for n groups in the root.
+        default none and one chunk an array. `replace_empty`: a group of this name may be there, if it has no dataset.
+        Cost: one write of the data, O(log n) for n groups in the root.
         """
-        self._check(name, new=True)
+        link = self._link(name)
+        if link is not None and not (replace_empty and self._is_empty(name, link)):
+            raise DataError(f"{name} is already in {self.path}")
         writer = ObjectWriter(self._tail, self._block, storage or Storage())
         address = writer.group(datasets or {}, attrs or {}, dataset_attrs or {})
         self._root.set(name, Link("hard", address))
-        self._free.discard(name)
         self._dirty = True
 
     def set_attrs(self, name: str, attrs: Mapping[str, Any]) -> None:
@@ -140,13 +128,14 @@ class Appender:
         if name in ("", "/"):
             self._root.attrs.update(encoded)
         else:
-            self._check(name, new=False)
-            self._root.set(name, Link("hard", self._rewrite(name, encoded)))
+            link = self._link(name)
+            if link is None:
+                raise DataError(f"{name} is not in {self.path}")
+            self._root.set(name, Link("hard", self._rewrite(name, link, encoded)))
         self._dirty = True
 
-    def _rewrite(self, name: str, encoded: dict[str, bytes]) -> int:
-        link = self._root.get(name)
-        if link is None or link.kind != "hard":
+    def _rewrite(self, name: str, link: Link, encoded: dict[str, bytes]) -> int:
+        if link.kind != "hard":
             raise DataError(f"{name} of {self.path} is a link to elsewhere; set its attributes there")
         self._tail.flush()
         with File(self.path, eof=self._tail.offset) as file:
@@ -155,13 +144,22 @@ class Appender:
             attrs = entry.attrs.raw() | encoded
         return self._tail.put(object_header([*kept, *(Message(ATTRIBUTE, 0, body) for body in attrs.values())]))
 
-    def _check(self, name: str, *, new: bool) -> None:
+    def _is_empty(self, name: str, link: Link) -> bool:
+        """Whether a link of the root leads to a group without datasets."""
+        if link.kind != "hard":
+            return False
+        self._tail.flush()
+        with File(self.path, eof=self._tail.offset) as file:
+            entry = file.open_any(link.address, name)
+            return isinstance(entry, Group) and next(entry.walk(), None) is None
+
+    def _link(self, name: str) -> Link | None:
+        """What a name of the root leads to."""
         if self._closed:
             raise DataError(f"{self.path} is closed; open it again to append")
         if not name or "/" in name or "\0" in name or name == ".":
             raise DataError(f"expected the name of a group of the root, got {name!r}")
-        if (name in self._root and not (new and name in self._free)) == new:
-            raise DataError(f"{name} is {'already' if new else 'not'} in {self.path}")
+        return self._root.get(name)
 
     def commit(self) -> None:
         """Make everything since the last commit visible at once and, with `fsync`, durable."""

@@ -53,7 +53,7 @@ class StoreLayout:
     packing: Packing | None = None
     content: str | None = None
 
-    @property
+    @cached_property
     def table(self) -> Path:
         return self.root / TABLE
 

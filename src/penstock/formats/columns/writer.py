@@ -24,7 +24,7 @@ from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import DataError, FormatError, LockedError, SpecError
 from penstock.files import atomic_path, locked, sync, try_lock
-from penstock.files.descriptors import PooledFile, open_regular
+from penstock.files.descriptors import PooledFile, PooledFiles, open_regular
 from penstock.files.locks import lock, unlock
 from penstock.formats.base.account import UnfinishedWork
 from penstock.formats.base.metadata import json_line, plain_metadata
@@ -48,6 +48,7 @@ from penstock.formats.columns.retention import RETENTION, RetentionState, read_r
 _OPEN = os.O_RDWR | os.O_CREAT
 _OFFSET = struct.Struct("<q")
 COPIED = 1 << 14  # bytes up to which a copy costs less than a view
+TOGETHER = 8  # columns whose files are open at once
 
 
 class Segment:
@@ -60,6 +61,7 @@ class Segment:
         self._texts = locked
         self._files: list[PooledFile] = []  # all but the locked one
         self._parts: list[SegmentColumn | PackedPart] = []
+        self._groups: list[tuple[PooledFiles, list[SegmentColumn | PackedPart]]] = []  # parts that are open together
         self._packed: list[PackedPart] = []
         self._blocks = PooledFile(layout.blocks(number), _OPEN)  # the positions of blocks
         self._episodes = self._start = self._text_end = self._block_count = 0
@@ -88,8 +90,13 @@ class Segment:
 
     def _opened(self, layout: StoreLayout) -> Segment:
         try:
-            self._parts = [_part(layout, self.number, path, self._files) for path in layout.spec]
+            self._parts = [_part(layout, self.number, path) for path in layout.spec]
             self._packed = [part for part in self._parts if isinstance(part, PackedPart)]
+            for i in range(0, len(self._parts), TOGETHER):
+                parts = self._parts[i : i + TOGETHER]
+                files = [file for part in parts for file in part.files]
+                self._groups.append((PooledFiles(files), parts))
+                self._files += files
             if self._packed:
                 self._files.append(self._blocks)
         except BaseException:
@@ -108,16 +115,18 @@ class Segment:
                 continue
             part.restore(self._rows(0)[part.align][0] if self._episodes else 0, self._folder)
 
-    def write(self, episode: Episode, text: bytes) -> bytes:
+    def write(self, episode: Episode, steps: int, text: bytes) -> bytes:
         """Write the rows of an episode and the line about it, and give its entry for the table."""
-        steps = len(episode)
         row = self._rows(steps)
         check = 0
         columns = episode.columns
-        for part in self._parts:
-            array = columns[part.path]
-            check = part.write(array, *row[part.align], check)
-            self.unsynced += array.nbytes
+        for files, parts in self._groups:
+            with files:
+                for part in parts:
+                    array = columns[part.path]
+                    first, rows = row[part.align]
+                    check = part.write(array, first, rows, check)
+                    self.unsynced += array.nbytes
         write_at(self._texts, text, self._text_end)
         check = zlib.crc32(text, check)
         self.unsynced += len(text)
@@ -172,14 +181,14 @@ class Segment:
 class SegmentColumn:
     """One column of a segment."""
 
-    def __init__(self, layout: StoreLayout, number: int, path: str, files: list[PooledFile]) -> None:
+    def __init__(self, layout: StoreLayout, number: int, path: str) -> None:
         self.path = path
         self.field: Field = layout.spec[path]
         self.align: Align = self.field.align
         self._row_bytes = self.field.row_bytes
         self._values = PooledFile(layout.values(number, path), _OPEN)
         self._offsets = PooledFile(layout.offsets(number, path), _OPEN)
-        files += [self._values, self._offsets] if self.field.ragged else [self._values]
+        self.files = [self._values, self._offsets] if self.field.ragged else [self._values]
         self._held = 0  # values in use, of a ragged column
 
     def restore(self, rows: int, folder: Path) -> None:
@@ -194,25 +203,22 @@ class SegmentColumn:
             _cut(fd, size, folder, self.path)
 
     def write(self, array: Array, row: int, rows: int, check: int) -> int:
-        """Write `rows` rows from row `row` on; gives the checksum `check`, taken on over them."""
+        """Write rows from row `row` on, while `files` are open; gives the checksum `check`, taken on over them."""
         if isinstance(array, Ragged):
             return self._write_ragged(array, row, check)
         size = array.nbytes
         if size != rows * self._row_bytes:
             raise SpecError(f"expected {rows} rows of {self._row_bytes} bytes, got {size} bytes - at {self.path}")
         data = array.tobytes() if size <= COPIED else as_bytes(array).data
-        with self._values as fd:
-            write_at(fd, data, row * self._row_bytes)
+        write_at(self._values.fd, data, row * self._row_bytes)
         return zlib.crc32(data, check)
 
     def _write_ragged(self, array: Ragged, row: int, check: int) -> int:
         if array.values.ndim != 1:
             raise SpecError(f"expected ragged rows of one dimension, got {array.values.shape} - at {self.path}")
         data = as_bytes(array.values)
-        with self._values as fd:
-            write_at(fd, data, self._held * self.field.dtype.itemsize)
-        with self._offsets as fd:
-            write_at(fd, as_bytes(array.offsets + self._held), row * 8)  # the first one stands there already
+        write_at(self._values.fd, data, self._held * self.field.dtype.itemsize)
+        write_at(self._offsets.fd, as_bytes(array.offsets + self._held), row * 8)  # the first one stands there already
         self._held += len(array.values)
         return zlib.crc32(data.data, zlib.crc32(as_bytes(array.lengths).data, check))
 
@@ -220,14 +226,14 @@ class SegmentColumn:
 class PackedPart:
     """One compressed column of a segment. `ends` are the bytes where the blocks of the last episode begin and end."""
 
-    def __init__(self, layout: StoreLayout, packing: Packing, number: int, path: str, files: list[PooledFile]) -> None:
+    def __init__(self, layout: StoreLayout, packing: Packing, number: int, path: str) -> None:
         self.path = path
         self.field: Field = layout.spec[path]
         self.align: Align = self.field.align
         self.ends = [0]
         self._level, self._steps = packing.levels[path], packing.steps
         self._values = PooledFile(layout.values(number, path), _OPEN)
-        files.append(self._values)
+        self.files = [self._values]
 
     def restore(self, end: int, folder: Path) -> None:
         """Cut the file back to that byte."""
@@ -236,7 +242,7 @@ class PackedPart:
         self.ends = [end]
 
     def write(self, array: Array, row: int, rows: int, check: int) -> int:
-        """Write `rows` rows in blocks; gives the checksum `check`, taken on over them."""
+        """Write `rows` rows in blocks, while `files` are open; gives the checksum `check`, taken on over them."""
         data, width = as_bytes(np.asarray(array)), self._steps * self.field.row_bytes
         if len(data) != rows * self.field.row_bytes:
             raise SpecError(f"expected {rows} rows of {self.field.row_bytes} bytes, got {len(data)} - at {self.path}")
@@ -245,8 +251,7 @@ class PackedPart:
         self.ends = [self.ends[-1]]
         for begin in range(0, last + 1, width):
             packed = zlib.compress(data[begin : begin + width if begin < last else None].data, self._level)
-            with self._values as fd:
-                write_at(fd, packed, self.ends[-1])
+            write_at(self._values.fd, packed, self.ends[-1])
             self.ends.append(self.ends[-1] + len(packed))
         return zlib.crc32(data.data, check)
 
@@ -260,10 +265,10 @@ def _closed(entries: StructArray, retention: RetentionState) -> set[int]:
     return set(numbers[closed].tolist())
 
 
-def _part(layout: StoreLayout, number: int, path: str, files: list[PooledFile]) -> SegmentColumn | PackedPart:
+def _part(layout: StoreLayout, number: int, path: str) -> SegmentColumn | PackedPart:
     if layout.packing is not None and path in layout.packing.levels:
-        return PackedPart(layout, layout.packing, number, path, files)
-    return SegmentColumn(layout, number, path, files)
+        return PackedPart(layout, layout.packing, number, path)
+    return SegmentColumn(layout, number, path)
 
 
 def _lock(path: Path) -> int | None:
@@ -339,12 +344,13 @@ class ColumnsWriter(Writer):
             self._begin_segment()
         self._sound = False
         try:
-            entry = self._segment.write(episode, text)
+            steps = len(episode)
+            entry = self._segment.write(episode, steps, text)
             flush = self._sync == "episode" or self._segment.unsynced >= SYNC_BYTES
             if flush:
                 self._segment.sync()
             number = self._enter(entry, flush)
-            self._segment.advance(len(episode), text)
+            self._segment.advance(steps, text)
         except BaseException:
             with contextlib.suppress(
                 OSError
@@ -380,7 +386,7 @@ class ColumnsWriter(Writer):
         """Append to the table. From here on the episode exists, in the order of the writers' arrival."""
         lock(self._table, self._layout.table, wait=True)  # `locked` takes twice the time
         try:
-            number = os.fstat(self._table).st_size // table.SIZE
+            number = os.lseek(self._table, 0, os.SEEK_END) // table.SIZE
             try:
                 write_at(self._table, entry, number * table.SIZE)
                 if flush:
@@ -432,7 +438,9 @@ class ColumnsWriter(Writer):
         self._segment.close()
 
     def _read_retention(self) -> RetentionState | None:
-        """The steps that the store keeps, which a replay may say at any time. Cost: one `stat`."""
+        """The steps that the store keeps, which a replay may say at any time. Cost: one `access`, a third of `stat`."""
+        if not os.access(self._retention_path, os.F_OK):
+            return None
         try:
             status = os.stat(self._retention_path)
         except FileNotFoundError:

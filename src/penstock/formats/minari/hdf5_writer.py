@@ -115,10 +115,8 @@ class Hdf5Writer(writing.DatasetWriter):
             entries = self._changed_entries(session)
             for number, (episode, datasets) in enumerate(zip(episodes, groups, strict=True), first):
                 attrs, beside = self._attributes(episode, number)
-                name = f"episode_{number}"
-                if name in file:
-                    file.free_if_empty(name)  # leftovers of a killed writer
-                file.add_group(name, datasets, attrs, beside, storage=self._storage)
+                # An empty group of this name is left of a killed writer.
+                file.add_group(f"episode_{number}", datasets, attrs, beside, storage=self._storage, replace_empty=True)
             session.number, session.steps = first + len(groups), session.steps + sum(map(len, episodes))
             if self._layout == "0.4":
                 totals = {"total_episodes": session.number, "total_steps": session.steps}
@@ -240,15 +238,20 @@ class Hdf5Writer(writing.DatasetWriter):
         return [self._path, *beside, self._folder]
 
 
+_PLAIN = frozenset((float, int))
+
+
 def attributes(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Entries of an episode as HDF5 attributes: nested ones flattened, numbers of 64 bits, None left out."""
     flat: dict[str, Any] = {}
     for name, value in entries.items():
-        if is_mapping(value):
-            flat.update(flattened(value, name))
-        else:
+        if type(value) in _PLAIN:
             flat[name] = value
-    return {name: _scalar(value) for name, value in flat.items() if value is not None}
+        elif is_mapping(value):
+            flat |= attributes(dict(flattened(value, name)))
+        elif value is not None:
+            flat[name] = _scalar(value)
+    return flat
 
 
 def _scalar(value: Any) -> Any:

@@ -34,6 +34,9 @@ EPISODES = 1024  # how many of them,
 SECONDS = 2.0  # and how long the first of them waits, as measured when the next one comes
 
 
+_STATISTICS = frozenset(f"rewards_{name}" for name in metadata.STATISTICS)
+
+
 def each(sync: Sync) -> bool:
     """Whether every episode is flushed to the disk itself."""
     if sync not in ("close", "episode"):
@@ -51,6 +54,7 @@ class DatasetWriter(PartWriter):
     def __init__(self, folder: Path, plan: WritePlan, sync: Sync) -> None:
         self._folder = folder
         self._plan = plan
+        self._accepted = plan.spec
         self._each = each(sync)
         self._closed = False
         self._begin = 0  # number of the first episode
@@ -102,7 +106,8 @@ class DatasetWriter(PartWriter):
         """Raise `DataError` for a closed writer, `SpecError` for episodes with other columns."""
         check_open(not self._closed)
         for episode in episodes:
-            check_columns(episode, self.spec)
+            check_columns(episode, self._accepted)
+            self._accepted = episode.spec
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +131,7 @@ class WritePlan:
         """The metadata of an episode as it is stored: `id`, `total_steps`, statistics, and what came with it."""
         steps = len(episode)
         given = {k: v for k, v in episode.metadata.items() if v is not None and k not in ("id", "total_steps")}
-        known = not self.statistics or all(f"rewards_{name}" in given for name in metadata.STATISTICS)
+        known = not self.statistics or given.keys() >= _STATISTICS
         entries = {} if known else metadata.statistics(episode.rewards)
         if "seed" in given:
             given["seed"] = seed_of(given["seed"])

@@ -33,11 +33,12 @@ from penstock.conversion.mark import check_apart, found_at
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Field
+from penstock.core.text import counted
 from penstock.data.chosen import ChosenDataset
-from penstock.data.dataset import EpisodeDataset, mapped_episodes
+from penstock.data.dataset import EpisodeDataset, mapped_episodes, selection_of
 from penstock.data.episode_map import EpisodeMap
 from penstock.data.mapped import computed_columns
-from penstock.errors import DataError, FormatError
+from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import move
 from penstock.formats.base.format import format_to_write
 from penstock.formats.base.writer import PartStart, PartWriter
@@ -48,6 +49,7 @@ from penstock.locations.location import Url, output_place
 from penstock.locations.upload import upload_path
 
 LEAST_PART = 64 << 20
+LISTED = 5  # episodes, after the first
 JOINED = "joined"
 VALUES = "values"
 FIELDS = "fields"
@@ -171,7 +173,12 @@ class ConvertOperation(Operation):
         )
         with self._format.begin_part(path, job.spec, job.metadata, start, **self._options) as writer:
             numbered = isinstance(writer, PartWriter)
-            write_episodes(job, writer, tally, last, on_left_out=self._refuse_left_out if numbered else None)
+            try:
+                write_episodes(job, writer, tally, last, on_left_out=self._refuse_left_out if numbered else None)
+            except (DataError, SpecError) as error:
+                if others := self._broken(tally.position + 1, last):
+                    raise DataError(f"{error}; the function also fails at {_listed(others)}") from error
+                raise
         compared: dict[str, Any] = {}
         if self._certified:
             with self._format.open_part(path) as written:
@@ -185,6 +192,16 @@ class ConvertOperation(Operation):
         notes = [astuple(note) for note in job.notes]
         summary = {"part": name, "bytes": tally.bytes, "notes": notes, "left_out": tally.left_out}
         return pack({**summary, "compared": compared})
+
+    def _broken(self, first: int, last: int) -> list[int]:
+        """Numbers of episodes of a range for which the function raises an error, so that one run finds all of them."""
+        broken: list[int] = []
+        for position in range(first, last) if self.runs_user_code else ():
+            try:
+                next(selection_of(self._data).read_mapped([position]))
+            except (DataError, SpecError):
+                broken.append(position)
+        return [*self._job.numbers(broken)]
 
     def _refuse_left_out(self, position: int) -> None:
         (number,) = self._job.numbers([position])
@@ -284,6 +301,12 @@ class ConvertOperation(Operation):
     @override
     def close(self) -> None:
         self._data.close()
+
+
+def _listed(numbers: list[int]) -> str:
+    """The first numbers of episodes, and how many there are."""
+    shown = f"{counted(len(numbers), 'other episode')} of the job: {', '.join(map(str, numbers[:LISTED]))}"
+    return shown if len(numbers) <= LISTED else f"{shown} and so on"
 
 
 def _staging(arguments: Mapping[str, Any], fingerprint: str) -> StagingFolder:
