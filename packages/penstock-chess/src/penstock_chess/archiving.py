@@ -10,12 +10,15 @@ from pathlib import Path
 from typing_extensions import override
 
 from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.ragged import Array
 from penstock.errors import StateError
+from penstock_chess.compact import encode
 from penstock_chess.formats.archive import ArchiveSource, ArchiveWriter
 from penstock_chess.formats.lc0 import SPEC, ChunkFile, Missing
 from penstock_live.chunk_source import ChunkSource, Opener, Wanted, WantedOfEach, chosen
 from penstock_live.chunk_sources import ChunkSourceLoader
 from penstock_live.directory import FilePathProvider
+from penstock_live.hooks import ChunkFunctions
 from penstock_live.open_source import OpenSource
 from penstock_live.source_chunks import EpisodeInlet
 
@@ -133,9 +136,12 @@ class ArchiveInlet(EpisodeInlet):
         self._archive = source
 
     @override
-    def read(self, episode: int) -> ByteArray:
-        return self._archive.frames(episode)
-
-    @override
     def rows(self, steps: IntArray) -> ByteArray:
         return self._archive.frame_rows(steps)
+
+    @override
+    def gather(self, chunks: IntArray, places: IntArray, hooks: ChunkFunctions) -> Array:
+        """As `EpisodeInlet.gather`: where compact rows are wanted, as they are stored."""
+        if getattr(hooks.encode, "func", hooks.encode) is not encode:
+            return super().gather(chunks, places, hooks)
+        return self._archive.compact_rows(self.source.offsets[chunks] + places)
