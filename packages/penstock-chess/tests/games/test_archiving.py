@@ -17,7 +17,7 @@ import pytest
 
 import penstock
 from games.test_live import joined, sorted_rows
-from penstock.errors import PlanError, StateError
+from penstock.errors import LockedError, PlanError, StateError
 from penstock_chess.archiving import GameArchive
 from penstock_chess.compact import encode
 from penstock_chess.formats.archive import ArchiveSource, ArchiveWriter
@@ -96,7 +96,7 @@ def test_a_run_over_an_archive_takes_compact_rows_as_they_are_stored(
 
     compact_rows = ArchiveSource.compact_rows
     monkeypatch.setattr(ArchiveSource, "compact_rows", counted)
-    expected = batches(ChunkFunctions(encode=lambda frames, places: encode(frames)[places]))
+    expected = batches(ChunkFunctions(encode=lambda frames, places: encode(frames[places])))
     assert not calls
     monkeypatch.setattr(ArchiveSource, "frame_rows", None)
     found = batches(chess_hooks())
@@ -167,6 +167,34 @@ def test_a_killed_run_loses_no_archived_game_and_the_next_one_adds_the_others(go
     assert archived(tmp_path / "archive")[:5] == first
     assert sorted(archived(tmp_path / "archive")) == sorted(expected)
     assert not penstock.check(tmp_path / "archive", deep=True).findings
+
+
+HOLDS = """
+import sys
+from penstock_chess.live import chess_pipeline
+options = {"count": 1, "reservoir": 0, "batch_size": 1, "watch": "poll", "settle": 0}
+with chess_pipeline(sys.argv[1], archive=sys.argv[2], **options) as run:
+    next(run)
+    print("begun", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_one_run_at_a_time_archives_to_a_folder(golden: Path, tmp_path: Path) -> None:
+    games, archive = golden / "formats", tmp_path / "archive"
+    command = [sys.executable, "-c", HOLDS, str(games), str(archive)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdin is not None
+        assert first.stdout is not None
+        assert first.stdout.readline() == "begun\n"
+        with pytest.raises(LockedError, match=rf"archive is in use by another live run( .process {first.pid}.)?; try"):
+            chess_pipeline(games, archive=archive, **ONE)
+        first.stdin.close()
+    assert first.returncode == 0
+    for _ in range(2):
+        with chess_pipeline(games, archive=archive, **ONE) as run:
+            list(run)
+    assert sorted(archived(archive)) == sorted(games_in(games))
 
 
 def test_games_that_come_while_both_run_are_archived_and_read(golden: Path, tmp_path: Path) -> None:
