@@ -37,7 +37,7 @@ from penstock_live.account import (
 )
 from penstock_live.block import Block
 from penstock_live.catalog import ChunkCatalog
-from penstock_live.chunk_source import FrameTable, Wanted, WantedOfEach
+from penstock_live.chunk_source import Wanted, WantedOfEach
 from penstock_live.events import ChunkGone, EventLog
 from penstock_live.hanse import Float
 from penstock_live.hooks import ChunkFunctions, Frames, Rejected, ascending
@@ -187,25 +187,17 @@ class ChunkLoader:
 
         `chosen` returns the places in all chunks, and the offsets of the chunks, from their numbers of frames.
         """
-        groups = self._catalog.acquire_some(number.tolist())
         try:
-            chunks, tables = np.full(len(number), -1), set[FrameTable]()
-            for entry, positions in groups:
-                if (table := self._catalog.source(entry).table) is None:
-                    return None
-                tables.add(table[0])
-                chunks[positions] = [table[1] + entry.index(int(number[position])) for position in positions]
-            if len(tables) != 1 or chunks.min() < 0:
+            found = self._catalog.in_table(number)
+            if found is None:
                 return None
-            (table_of_all,) = tables
-            places, cuts = chosen(table_of_all.lengths(chunks))
+            table, chunks = found
+            places, cuts = chosen(table.lengths(chunks))
             counts = np.diff(cuts)
-            rows = table_of_all.gather(np.repeat(chunks, counts), places, self.hooks)
+            rows = table.gather(np.repeat(chunks, counts), places, self.hooks)
             return Block(rows, np.repeat(number, counts), places.astype(np.int32))
         except Exception:  # noqa: BLE001  `choose` meets it again, and says of each chunk what is wrong
             return None
-        finally:
-            self._catalog.release([entry for entry, _ in groups])
 
     def stop_waiting(self) -> None:
         """Cancel reads that wait for the end of an outage."""

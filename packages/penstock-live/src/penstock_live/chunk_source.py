@@ -23,7 +23,10 @@ TOGETHER = 1 << 20
 
 
 class FrameTable(Protocol):
-    """Frames of all chunks of several sources, any of which one call reads. Chunks are numbered over all of them."""
+    """Frames of all chunks of several sources, any of which one call reads. Chunks are numbered over all of them.
+
+    Reading needs no open source.
+    """
 
     def lengths(self, chunks: IntArray) -> IntArray:
         """Return `[m]` the number of frames of each chunk."""

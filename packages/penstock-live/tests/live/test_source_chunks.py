@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain, islice
+from itertools import chain, islice, pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,12 @@ from penstock.formats.columns import FORMAT as COLUMNS
 from penstock.formats.minari import FORMAT as MINARI
 from penstock_live import source_chunks
 from penstock_live.account import SourceGone
+from penstock_live.catalog import ChunkCatalog
 from penstock_live.chunk_loader import ChunkLoader
 from penstock_live.hooks import ChunkFunctions
+from penstock_live.intake import Intake
 from penstock_live.journal import Arrival, Journal
+from penstock_live.open_source import OpenSource
 from penstock_live.pipeline import LiveOptions, LivePipeline
 from penstock_live.source_chunks import EpisodeInlet, RowLayout
 from penstock_live.splitter import ChunkSourceSplitter
@@ -246,6 +249,69 @@ def test_frames_of_all_draws_are_read_in_one_call_and_are_those_of_single_episod
     monkeypatch.setattr(ChunkLoader, "gather", lambda *_: None)
     assert batches(1) == together
     assert len(calls) > 300
+
+
+class OneByOne(EpisodeInlet):
+    """Each episode is a source."""
+
+    def begin(self, wanted: int) -> list[OpenSource]:
+        (opened,) = super().begin(wanted)
+        first, last = int(opened.arrival.key), len(self.source)
+        return [self.open(Arrival(f"episodes {e}:{e + 1}", f"{e:012d}", 1)) for e in range(first, last)]
+
+
+@pytest.mark.parametrize("part", [None, 0])
+def test_frames_of_many_sources_are_read_in_one_call_also_by_a_resumed_run(
+    monkeypatch: pytest.MonkeyPatch, part: int | None
+) -> None:
+    source = penstock.from_arrays({"x": np.arange(300)}, [3] * 100).source
+    options = LiveOptions(reservoir=10, batch_size=20, count=1, follow=False, passes=9, threads=0, draws=8)
+    groups: list[int] = []
+    acquire_some = ChunkCatalog.acquire_some
+
+    def counted(self: ChunkCatalog, numbers: Any) -> Any:
+        groups.append(len(numbers))
+        return acquire_some(self, numbers)
+
+    def pipeline(inlet: EpisodeInlet) -> LivePipeline:
+        given = inlet if part is None else ChunkSourceSplitter([1, 1]).split(inlet)[part]
+        return LivePipeline(given, options, decode=inlet.layout.decode)
+
+    monkeypatch.setattr(ChunkCatalog, "acquire_some", counted)
+    monkeypatch.setattr(ChunkLoader, "choose", None)
+    with pipeline(EpisodeInlet(source, ["x"])) as whole:
+        wanted = [batch["x"].tolist() for batch in whole]
+    with pipeline(OneByOne(source, ["x"])) as run:
+        loader = iter(run)
+        found = [next(loader)["x"].tolist() for _ in range(7)]
+        state = run.state_dict()
+    assert found == wanted[:7]
+    assert (groups == []) == (part is None)
+    monkeypatch.undo()
+    monkeypatch.setattr(ChunkCatalog, "acquire_some", counted)
+    groups.clear()
+    with pipeline(OneByOne(source, ["x"])) as again:
+        again.load_state_dict(state)
+        assert [batch["x"].tolist() for batch in again] == wanted[7:]
+    assert part is not None or len(groups) < 3  # until all sources are open
+
+
+@pytest.mark.parametrize("order", permutations(range(4)), ids=str)
+def test_chunks_are_found_in_their_table_in_whatever_order_sources_are_opened(
+    monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
+) -> None:
+    inlet = EpisodeInlet(penstock.from_arrays({"x": np.arange(10)}, [1] * 10).source, ["x"])
+    catalog, cuts = ChunkCatalog(Intake.of(inlet)), [0, 2, 5, 6, 10]
+    for first, last in pairwise(cuts):
+        catalog.place(first + 5, Arrival(f"episodes {first}:{last}", f"{first:012d}", last - first))
+    for i in order:
+        numbers = np.arange(cuts[i + 1] + 4, cuts[i] + 4, -1)
+        for _ in range(2):
+            table, chunks = catalog.in_table(numbers) or (None, None)
+            assert (table, chunks.tolist()) == (inlet, (numbers - 5).tolist())
+    monkeypatch.setattr(catalog, "acquire_some", None)
+    _, chunks = catalog.in_table(np.arange(5, 15)) or (None, None)
+    assert chunks.tolist() == list(range(10))
 
 
 def test_frames_that_cannot_be_read_together_are_read_alone_and_counted() -> None:
