@@ -296,7 +296,7 @@ def test_frames_of_many_sources_are_read_in_one_call_also_by_a_resumed_run(
     assert part is not None or len(groups) < 3  # until all sources are open
 
 
-@pytest.mark.parametrize("order", permutations(range(4)), ids=str)
+@pytest.mark.parametrize("order", list(permutations(range(4))), ids=str)
 def test_chunks_are_found_in_their_table_in_whatever_order_sources_are_opened(
     monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
 ) -> None:
