@@ -179,7 +179,7 @@ class ChunkCatalog:
     def in_table(self, number: Int) -> tuple[FrameTable, Int] | None:
         """Return the table of the frames of chunks, and their numbers there; None if no table has all of them.
 
-        Cost: nothing for each chunk, if their sources came one after the other.
+        Cost: independent of the number of chunks, if they are in one `TableRun`.
         """
         first, last = int(number.min()), int(number.max())
         with self._lock:
@@ -269,7 +269,7 @@ class ChunkCatalog:
         return source
 
     def _add_run(self, entry: CatalogEntry, source: OpenSource) -> None:
-        """Note where the chunks of a whole source are in its table, together with the chunks beside them."""
+        """Note where the chunks of a whole source are in its table, in one run with adjacent chunks."""
         if source.table is None or entry.chunks is not None:
             return
         table, first = source.table
