@@ -32,11 +32,14 @@ from typing import Any
 import figures
 import numpy as np
 
+import penstock
+
 FRAME = 8356  # bytes of a record of version 6
 CASES: dict[str, dict[str, Any]] = {
     "every position": {"rate": 1, "reservoir": 10_000, "batch_size": 1024},
     "3 % of each game": {"rate": 0.03, "reservoir": 1_000, "batch_size": 1024},
     "one position a game": {"count": 1, "reservoir": 0, "batch_size": 256},
+    "one position a game, of an archive": {"count": 1, "reservoir": 0, "batch_size": 256, "of_archive": True},
     "one position a game, long games first": {"count": 1, "reservoir": 0, "batch_size": 256, "hanse": True},
     "one position a game, positions kept": {"count": 1, "reservoir": 0, "batch_size": 256, "ahead": 60},
     "one position a game, rescored and kept": {
@@ -95,6 +98,7 @@ def ours(directory: str, seconds: float, case: dict[str, Any]) -> dict[str, floa
     from penstock_chess.rescore import Rescorer
 
     named = {"hanse": ("hanse_gamma", 1.0), "rescore": ("rescorer", Rescorer())}
+    case.pop("of_archive", None)
     options: dict[str, Any] = dict(named.get(name, (name, value)) for name, value in case.items())
     begun = time.perf_counter()
     with chess_pipeline(directory, **options) as batches:
@@ -158,8 +162,9 @@ def child(*arguments: str) -> dict[str, float] | None:
 
 
 def compare(name: str, case: dict[str, Any], directory: str, args: argparse.Namespace, stored: list[bytes]) -> None:
-    # Positions that are kept need a graph of their own there; it is timed without.
-    peers = {"original": case, "original, tuned": {**case, "tuned": True}} if args.peer and "ahead" not in case else {}
+    # Positions that are kept need a graph of their own there, and archives are ours; these are timed without.
+    has_peers = args.peer and "ahead" not in case and "of_archive" not in case
+    peers = {"original": case, "original, tuned": {**case, "tuned": True}} if has_peers else {}
     found: dict[str, list[dict[str, float]]] = {}
     yards: list[dict[str, float]] = []
     rival = str(Path(__file__).parent / "rivals" / "lczero_original.py")
@@ -213,7 +218,11 @@ def main() -> None:
         without_small_endings(stored, Path(folder))
         for name, case in CASES.items():
             if args.only is None or args.only in name:
-                compare(name, case, folder if "rescore" in case else args.directory, args, stored)
+                directory = folder if "rescore" in case else args.directory
+                if "of_archive" in case:
+                    directory = f"{folder}/archive"
+                    penstock.convert(args.directory, directory, format="lc0-archive", certificate=False)
+                compare(name, case, directory, args, stored)
         if args.only is None or args.only in "start":
             (Path(folder) / "start").mkdir()
             start(stored, Path(folder) / "start")

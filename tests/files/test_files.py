@@ -22,6 +22,7 @@ from penstock.files import (
     atomic_file,
     atomic_path,
     locked,
+    locks,
     move,
     open_locked,
     read_checked,
@@ -224,10 +225,14 @@ def test_files_are_written_where_there_are_no_locks(tmp_path: Path, monkeypatch:
     assert {"a", "b", left.name} <= set(names(tmp_path))  # what cannot be locked may be somebody's
 
 
-def test_locks_exclude_each_other_and_name_the_file(tmp_path: Path) -> None:
+def test_locks_exclude_each_other_and_name_file_and_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "lock"
     held = open_locked(path, os.O_RDWR | os.O_CREAT)
-    with pytest.raises(LockedError, match=r"lock is in use by another run; try again when it has finished"):
+    process = rf" \(process {os.getpid()}\)" if locks.LOCKS.exists() else ""
+    with pytest.raises(LockedError, match=f"lock is in use by another run{process}; try again when it has finished"):
+        open_locked(path, shared=True, holder="another run")
+    monkeypatch.setattr(locks, "LOCKS", tmp_path / "unknown")
+    with pytest.raises(LockedError, match="lock is in use by another run; try again when it has finished"):
         open_locked(path, shared=True, holder="another run")
     os.close(held)
     shared = [open_locked(path, shared=True), open_locked(path, shared=True)]

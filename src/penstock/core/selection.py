@@ -80,6 +80,21 @@ class Selection:
         places = np.arange(len(rows))
         return cls(np.zeros_like(places), rows, np.ones_like(places), places, (len(rows), 1))
 
+    @classmethod
+    def of_rows(cls, rows: IntArray) -> Selection:
+        """Select single rows, in their order, as the one sample of a grid `(1, n)`. Adjacent rows are one span.
+
+        Args:
+            rows: `[n]` int64 row numbers.
+
+        Example:
+            >>> chosen = Selection.of_rows(np.array([5, 6, 2]))
+            >>> chosen.start.tolist(), chosen.length.tolist(), chosen.rows().tolist()
+            ([5, 2], [2, 1], [[5, 6, 2]])
+        """
+        first = np.flatnonzero(np.append(True, rows[1:] != rows[:-1] + 1)[: len(rows)])
+        return cls(np.zeros_like(first), rows[first], np.diff(first, append=len(rows)), first, (1, len(rows)))
+
     @property
     def complete(self) -> bool:
         """Whether the spans cover the whole grid, so that a reader may fill uninitialised memory."""

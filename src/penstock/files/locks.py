@@ -5,10 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from penstock.errors import LockedError
 from penstock.files.descriptors import StrPath, open_descriptor
+
+LOCKS = Path("/proc/locks")  # of Linux: all locks, with their processes
 
 
 def try_lock(fd: int, *, shared: bool = False) -> bool:
@@ -25,7 +28,7 @@ def lock(fd: int, path: StrPath, *, shared: bool = False, wait: bool = False, ho
     if wait:
         fcntl.flock(fd, _kind(shared))
     elif not try_lock(fd, shared=shared):
-        raise LockedError(f"{os.fspath(path)} is in use by {holder}; try again when it has finished")
+        raise LockedError(f"{os.fspath(path)} is in use by {holder}{_process(fd)}; try again when it has finished")
 
 
 def open_locked(
@@ -88,3 +91,17 @@ def is_at(fd: int, path: StrPath, *, follow: bool = False) -> bool:
 
 def _kind(shared: bool) -> int:
     return fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+
+
+def _process(fd: int) -> str:
+    """Name the process that has locked an open file, in parentheses; empty if the system does not tell."""
+    state = os.fstat(fd)
+    place = f"{os.major(state.st_dev):02x}:{os.minor(state.st_dev):02x}:{state.st_ino}"
+    with suppress(OSError):
+        for line in LOCKS.read_text("utf-8").splitlines():
+            match line.split():
+                case [_, "FLOCK", _, _, process, where, *_] if where == place:
+                    return f" (process {process})"
+                case _:
+                    pass
+    return ""

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from typing_extensions import override
 
 from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.ragged import Array
 from penstock.errors import StateError
+from penstock.files import locked
+from penstock_chess.compact import encode
 from penstock_chess.formats.archive import ArchiveSource, ArchiveWriter
 from penstock_chess.formats.lc0 import SPEC, ChunkFile, Missing
 from penstock_live.chunk_source import ChunkSource, Opener, Wanted, WantedOfEach, chosen
 from penstock_live.chunk_sources import ChunkSourceLoader
 from penstock_live.directory import FilePathProvider
+from penstock_live.hooks import ChunkFunctions
 from penstock_live.open_source import OpenSource
 from penstock_live.source_chunks import EpisodeInlet
 
@@ -23,7 +28,8 @@ from penstock_live.source_chunks import EpisodeInlet
 class GameArchive:
     """An archive that knows which games it has, by file, size, time and number in the file. Thread-safe.
 
-    An error of writing is kept in `error`: games go on to be read, and the run is told.
+    An error of writing is kept in `error`: games go on to be read, and the run is told. A folder has one at a time,
+    because two would write the same games: another one raises `LockedError`.
     """
 
     def __init__(self, path: Path, missing_st: Missing) -> None:
@@ -32,7 +38,10 @@ class GameArchive:
         self._missing: Missing = missing_st
         self._lock = threading.Lock()
         if not path.exists():
-            ArchiveWriter.create(path, SPEC).close()
+            with suppress(FileExistsError):  # another run was quicker
+                ArchiveWriter.create(path, SPEC).close()
+        self._alone = ExitStack()
+        self._alone.enter_context(locked(path, holder="another live run"))
         with ArchiveSource(path) as source:
             stored = source.episode_metadata(range(len(source)))
         self._known = {str(each.get("stored")) for each in stored}
@@ -59,6 +68,7 @@ class GameArchive:
             writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
+            self._alone.close()
 
 
 class ArchivedChunks(ChunkSource):
@@ -133,9 +143,12 @@ class ArchiveInlet(EpisodeInlet):
         self._archive = source
 
     @override
-    def read(self, episode: int) -> ByteArray:
-        return self._archive.frames(episode)
-
-    @override
     def rows(self, steps: IntArray) -> ByteArray:
         return self._archive.frame_rows(steps)
+
+    @override
+    def gather(self, chunks: IntArray, places: IntArray, hooks: ChunkFunctions) -> Array:
+        """As `EpisodeInlet.gather`: where compact rows are wanted, as they are stored."""
+        if getattr(hooks.encode, "func", hooks.encode) is not encode:
+            return super().gather(chunks, places, hooks)
+        return self._archive.compact_rows(self.source.offsets[chunks] + places)

@@ -119,6 +119,7 @@ def chess_inlet(
 
     Raises:
         FormatError: The directory does not exist.
+        LockedError: Another live run archives to `archive`.
         PlanError: An option is out of range, or it is about files and games are in an archive.
 
     Example:
@@ -245,6 +246,7 @@ def chess_pipeline(
 
     Raises:
         FormatError: The directory does not exist.
+        LockedError: Another live run archives to `archive`.
         PlanError: An option is unknown or out of range, weights have no effect, or `part` is set without `split`.
 
     Example:

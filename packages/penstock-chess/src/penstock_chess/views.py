@@ -14,13 +14,12 @@ from penstock.core.spec import Field, Spec
 from penstock.data.dataset import EpisodeDataset
 from penstock.formats.base.source import Source
 from penstock_chess.boards import Game, replay
-from penstock_chess.formats.lc0.records import FRAME
+from penstock_chess.formats.lc0.records import FRAME, UNUSED
 from penstock_chess.kernels.layout import FROM, PROMOTES, TO
 
 MOST_PLIES = 2_000  # of one game: the longest game of chess under the rules of FIDE is longer, no game of training is
 LETTERS = ".PNBRQKpnbrqk"
-_UNUSED = ("version", "dummy", "reserved")  # fields of a frame that are no columns
-_NEEDED = tuple(name for name in FRAME.names or () if name not in _UNUSED)
+_NEEDED = tuple(name for name in FRAME.names or () if name not in ("version", *UNUSED))
 
 
 class ChessView:

@@ -17,12 +17,16 @@ import pytest
 
 import penstock
 from games.test_live import joined, sorted_rows
-from penstock.errors import PlanError, StateError
+from penstock.errors import LockedError, PlanError, StateError
 from penstock_chess.archiving import GameArchive
+from penstock_chess.compact import encode
 from penstock_chess.formats.archive import ArchiveSource, ArchiveWriter
 from penstock_chess.formats.lc0 import SPEC, open_chunks
-from penstock_chess.live import DiffFocus, chess_pipeline
+from penstock_chess.live import DiffFocus, chess_hooks, chess_inlet, chess_pipeline
 from penstock_chess.rescore import Rescorer
+from penstock_chess.tensors import ChessTensors
+from penstock_live import LiveOptions, LivePipeline
+from penstock_live.hooks import ChunkFunctions
 
 ONE: dict[str, Any] = {"count": 1, "reservoir": 0, "batch_size": 8, "follow": False}
 
@@ -71,6 +75,47 @@ def test_a_run_over_an_archive_gives_the_positions_of_the_files(
         assert len(found[0][name]) == len(found[1][name]) > 0
         if "count" not in options:  # which positions are drawn depends on the numbers of games
             np.testing.assert_array_equal(found[0][name], found[1][name], name)
+
+
+@pytest.mark.parametrize("options", [{"count": 1}, {"rate": "1/4"}, {}])
+def test_a_run_over_an_archive_takes_compact_rows_as_they_are_stored(
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    penstock.convert(golden / "formats", tmp_path / "archive", format="lc0-archive")
+    calls: list[int] = []
+
+    def counted(self: ArchiveSource, steps: Any) -> Any:
+        calls.append(len(steps))
+        return compact_rows(self, steps)
+
+    def batches(hooks: ChunkFunctions) -> dict[str, Any]:
+        live = LiveOptions(reservoir=30, batch_size=16, follow=False, passes=2, threads=0, references=True, **options)
+        inlet = chess_inlet(tmp_path / "archive")
+        with LivePipeline(inlet, live, hooks=hooks, decode=ChessTensors().decode) as run:
+            return joined(list(run))
+
+    compact_rows = ArchiveSource.compact_rows
+    monkeypatch.setattr(ArchiveSource, "compact_rows", counted)
+    expected = batches(ChunkFunctions(encode=lambda frames, places: encode(frames[places])))
+    assert not calls
+    monkeypatch.setattr(ArchiveSource, "frame_rows", None)
+    found = batches(chess_hooks())
+    assert sum(calls) == len(found["planes"]) > len(calls)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, name)
+
+
+def test_a_damaged_game_of_an_archive_is_lost_alone(golden: Path, tmp_path: Path) -> None:
+    penstock.convert(golden / "formats", tmp_path / "archive", format="lc0-archive")
+    (values,) = (tmp_path / "archive").rglob("*.values")
+    raw = bytearray(values.read_bytes())
+    raw[117] ^= 2  # the layout of the first row
+    values.write_bytes(raw)
+    with ArchiveSource(tmp_path / "archive") as source:
+        positions = source.steps - int(source.offsets[1])
+    with chess_pipeline(tmp_path / "archive", follow=False, reservoir=0) as run:
+        assert sum(len(batch["planes"]) for batch in run) == positions
+        assert run.account()["failed"] == 1
 
 
 def test_a_state_of_a_run_over_an_archive_continues(golden: Path, tmp_path: Path) -> None:
@@ -122,6 +167,34 @@ def test_a_killed_run_loses_no_archived_game_and_the_next_one_adds_the_others(go
     assert archived(tmp_path / "archive")[:5] == first
     assert sorted(archived(tmp_path / "archive")) == sorted(expected)
     assert not penstock.check(tmp_path / "archive", deep=True).findings
+
+
+HOLDS = """
+import sys
+from penstock_chess.live import chess_pipeline
+options = {"count": 1, "reservoir": 0, "batch_size": 1, "watch": "poll", "settle": 0}
+with chess_pipeline(sys.argv[1], archive=sys.argv[2], **options) as run:
+    next(run)
+    print("begun", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_one_run_at_a_time_archives_to_a_folder(golden: Path, tmp_path: Path) -> None:
+    games, archive = golden / "formats", tmp_path / "archive"
+    command = [sys.executable, "-c", HOLDS, str(games), str(archive)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdin is not None
+        assert first.stdout is not None
+        assert first.stdout.readline() == "begun\n"
+        with pytest.raises(LockedError, match=rf"archive is in use by another live run( .process {first.pid}.)?; try"):
+            chess_pipeline(games, archive=archive, **ONE)
+        first.stdin.close()
+    assert first.returncode == 0
+    for _ in range(2):
+        with chess_pipeline(games, archive=archive, **ONE) as run:
+            list(run)
+    assert sorted(archived(archive)) == sorted(games_in(games))
 
 
 def test_games_that_come_while_both_run_are_archived_and_read(golden: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from penstock.formats.base.source import Source
 from penstock.testing.compare import assert_same_episode
 from penstock.testing.examples import Example
 from penstock.testing.sources import SourceContract
+from penstock_chess.compact import encode
 from penstock_chess.formats.archive import FORMAT, ArchiveSource, ArchiveWriter
 from penstock_chess.formats.lc0 import FRAME, SPEC, Lc0Source, open_chunks, packed_chunk
 from penstock_chess.tensors import ChessTensors
@@ -95,6 +96,7 @@ def test_odd_frames_come_back_bit_for_bit(tmp_path: Path, seed: int) -> None:
                 expected = np.ascontiguousarray(frames.view(FRAME)[name][:, 0])
                 assert np.asarray(episode.columns[name]).tobytes() == expected.tobytes()
         assert source.frame_rows(np.array([22, 8, 8])).tobytes() == games[3][[16, 2, 2]].tobytes()
+        assert source.compact_rows(np.arange(23)).blobs() == [blob for each in games for blob in encode(each).blobs()]
         with pytest.raises(IndexError):
             source.episode(4)
 
@@ -148,7 +150,8 @@ def test_damage_is_told(tmp_path: Path) -> None:
     assert [(one.name, one.where) for one in found] == [("checksum", "episode 1"), ("unreadable", "episode 1")]
     with ArchiveSource(tmp_path / "games") as source:
         assert_same_episode(source.episode(0), game(0))
-        for read in (lambda: source.episode(1), lambda: source.frames(1)):
+        damaged = np.array([len(game(0)), len(game(0)) + 1])
+        for read in (lambda: source.episode(1), lambda: source.frames(1), lambda: source.compact_rows(damaged)):
             with pytest.raises(FormatError, match=r"penstock check.*frame 1 of episode 1"):
                 read()
 

@@ -21,7 +21,7 @@ from penstock.jobs.coordinator import finish_work, run_work
 from penstock.jobs.runners import ThreadRunner
 from penstock.jobs.work_plan import WorkPlan
 from penstock.testing.compare import assert_same_episode
-from penstock_chess.formats.lc0 import FORMAT, SPEC, Lc0Source
+from penstock_chess.formats.lc0 import FORMAT, FRAME, SPEC, Lc0Source, packed_chunk
 from penstock_chess.formats.lc0 import format as lc0_format
 
 
@@ -58,6 +58,33 @@ def test_games_of_others_keep_every_value(golden: Path, tmp_path: Path) -> None:
             packed = (tmp_path / "out" / f"training.{e:09d}.gz").read_bytes()
             assert gzip.decompress(packed) == ours.frames(e).tobytes()
     assert penstock.convert(source, tmp_path / "out", format="lc0").status == "complete"
+
+
+@pytest.mark.parametrize("way", [("lc0-archive",), ("columns",), ("lc0",), ("lc0-archive", "columns")], ids="-".join)
+def test_fields_that_have_no_meaning_are_kept(tmp_path: Path, way: tuple[str, ...]) -> None:
+    frames = np.random.default_rng(3).integers(0, 256, (6, FRAME.itemsize), np.uint8)
+    frames.view(FRAME)["version"], frames.view(FRAME)["input_format"] = 7, 1
+    frames.view(FRAME)["reserved"][::2] = 0
+    (tmp_path / "games").mkdir()
+    (tmp_path / "games/training.0.gz").write_bytes(packed_chunk(frames))
+    path = tmp_path / "games"
+    for i, name in enumerate((*way, "lc0")):
+        report = penstock.convert(path, tmp_path / str(i), format=name, require="lossless")
+        assert [note for note in report.notes if note.what in ("dummy", "reserved")] == []
+        path = tmp_path / str(i)
+    with Lc0Source(path) as games:
+        assert games.frames(0).tobytes() == frames.tobytes()
+
+
+@pytest.mark.parametrize("form", ["lc0", "lc0-archive"])
+def test_games_without_fields_that_have_no_meaning_are_converted(tmp_path: Path, form: str) -> None:
+    columns = {name: column for name, column in game(3).columns.items() if name not in ("dummy", "reserved")}
+    data = penstock.from_arrays(columns, lengths=[4])
+    penstock.convert(data, tmp_path / "out", format=form)
+    with penstock.open(tmp_path / "out") as games:
+        assert not any(np.any(games[0].columns[name]) for name in ("dummy", "reserved"))
+        for name, column in columns.items():
+            assert np.asarray(games[0].columns[name]).tobytes() == np.asarray(column).tobytes(), name
 
 
 def test_metadata_of_a_folder_is_kept(tmp_path: Path) -> None:

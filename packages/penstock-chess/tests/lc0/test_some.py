@@ -44,7 +44,7 @@ def takes(n: int, seed: int) -> np.ndarray:
 def test_they_are_those_of_the_chunks(
     golden: Path, monkeypatch: pytest.MonkeyPatch, folder: str, as_stored: bool
 ) -> None:
-    monkeypatch.setattr(chunks_module, "SOME", 1 << 30)
+    monkeypatch.setattr(chunks_module, "TOGETHER", 1 << 30)
     for path in sorted((golden / folder).iterdir()):
         file = opened(path, as_stored=as_stored)
         order = np.random.default_rng(3).integers(len(file), size=7).tolist()
@@ -93,7 +93,7 @@ def test_whole_chunks_and_those_that_are_to_be_verified_are_left_out(golden: Pat
 
 
 def test_what_is_beyond_a_bound_of_bytes_is_left_out(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks_module, "SOME", 3 * 8356)
+    monkeypatch.setattr(chunks_module, "TOGETHER", 3 * 8356)
     some = opened(next((golden / "tar").iterdir())).load_some([0, 1, 0, 1], lambda k, n: np.array([1, 2]))
     assert [frames is None for frames in some] == [False, False, True, True]
 

@@ -82,11 +82,11 @@ class Part:
             return part.block if len(part) == len(part.block) else part.block.part(part.first, part.last)
         chunk = np.concatenate([p.block.chunk[p.first : p.last] for p in parts])
         place = np.concatenate([p.block.place[p.first : p.last] for p in parts])
-        return Block(_rows([(p.block.rows, p.first, p.last) for p in parts]), chunk, place)
+        return Block(join_rows([(p.block.rows, p.first, p.last) for p in parts]), chunk, place)
 
 
-def _rows(parts: list[tuple[Array, int, int]]) -> Array:
-    """Rows `first : last` of several arrays, all ragged or none."""
+def join_rows(parts: Sequence[tuple[Array, int, int]]) -> Array:
+    """Concatenate rows `first : last` of several arrays, all ragged or none."""
     ragged = [(rows, first, last) for rows, first, last in parts if isinstance(rows, Ragged)]
     if not ragged:
         return np.concatenate([rows[first:last] for rows, first, last in parts if not isinstance(rows, Ragged)])

@@ -14,11 +14,13 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock_live.account import SourceGone
+from penstock_live.chunk_source import FrameTable
 from penstock_live.events import EventLog, SourceOpened
 from penstock_live.intake import Intake
 from penstock_live.journal import Arrival
@@ -46,6 +48,15 @@ class CatalogEntry:
         return number - self.lo if self.chunks is None else int(self.chunks[number - self.lo])
 
 
+class TableRun(NamedTuple):
+    """Chunks `lo : hi` that have the numbers `lo + shift : hi + shift` in a table."""
+
+    lo: int
+    hi: int
+    shift: int
+    table: FrameTable
+
+
 class ChunkCatalog:
     """Maps chunk numbers to sources, and opens sources when they are used, at most `limit` at a time.
 
@@ -71,6 +82,7 @@ class ChunkCatalog:
         self._ready: dict[str, OpenSource] = {}  # opened before they have numbers
         self._open: OrderedDict[int, CatalogEntry] = OrderedDict()
         self._leaving: dict[int, CatalogEntry] = {}  # open, and no longer in the window
+        self._runs: list[TableRun] = []  # of chunks of whole sources, by their numbers
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -95,6 +107,7 @@ class ChunkCatalog:
             if source is not None:
                 entry.chunks = source.chunks(self._part)
                 entry.source, self._open[lo] = source, entry
+                self._add_run(entry, source)
         if source is not None:
             self._tell_opened(entry, source)
         self._shrink()
@@ -114,6 +127,7 @@ class ChunkCatalog:
             lost = [entry for entry in self._entries.values() if entry.arrival.name in names]
             for entry in lost:
                 entry.lost = why
+            self._runs.clear()
             return [entry.lo for entry in lost]
 
     def forget(self, below: int) -> None:
@@ -161,6 +175,28 @@ class ChunkCatalog:
             for entry, _ in groups.values():
                 entry.users += 1
         return list(groups.values())
+
+    def in_table(self, number: Int) -> tuple[FrameTable, Int] | None:
+        """Return the table of the frames of chunks, and their numbers there; None if no table has all of them.
+
+        Cost: independent of the number of chunks, if they are in one `TableRun`.
+        """
+        first, last = int(number.min()), int(number.max())
+        with self._lock:
+            run = self._runs[bisect_right(self._runs, first, key=_lo_of) - 1] if self._runs else None
+        if run is not None and run.lo <= first and last < run.hi:
+            return run.table, number + run.shift
+        groups = self.acquire_some(number.tolist())
+        try:
+            chunks, tables = np.full(len(number), -1), set[FrameTable]()
+            for entry, places in groups:
+                if (table := self.source(entry).table) is None:
+                    return None
+                tables.add(table[0])
+                chunks[places] = [table[1] + entry.index(int(number[place])) for place in places]
+            return (tables.pop(), chunks) if len(tables) == 1 and chunks.min() >= 0 else None
+        finally:
+            self.release([entry for entry, _ in groups])
 
     def release(self, entries: Iterable[CatalogEntry]) -> None:
         """Count one reader less of each entry, and close sources that nobody needs open."""
@@ -227,8 +263,26 @@ class ChunkCatalog:
             raise SourceGone(message, path=entry.arrival.name)
         entry.chunks = source.chunks(self._part)
         entry.source = source
+        with self._lock:
+            self._add_run(entry, source)
         self._tell_opened(entry, source)
         return source
+
+    def _add_run(self, entry: CatalogEntry, source: OpenSource) -> None:
+        """Note where the chunks of a whole source are in its table, in one run with adjacent chunks."""
+        if source.table is None or entry.chunks is not None:
+            return
+        table, first = source.table
+        run = TableRun(entry.lo, entry.lo + entry.arrival.count, first - entry.lo, table)
+        place = bisect_right(self._runs, run.lo, key=_lo_of)
+        begin, end = max(place - 1, 0), place + 1
+        apart: list[TableRun] = []
+        for other in self._runs[begin:end]:
+            if other[2:] == run[2:] and other.lo <= run.hi and run.lo <= other.hi:
+                run = run._replace(lo=min(run.lo, other.lo), hi=max(run.hi, other.hi))
+            else:
+                apart.append(other)
+        self._runs[begin:end] = sorted([*apart, run], key=_lo_of)
 
     def _tell_opened(self, entry: CatalogEntry, source: OpenSource) -> None:
         if self._events is not None:
@@ -252,3 +306,7 @@ class ChunkCatalog:
         self._leaving.pop(entry.lo, None)
         assert source is not None, "what is in _open is open"
         return source
+
+
+def _lo_of(run: TableRun) -> int:
+    return run.lo

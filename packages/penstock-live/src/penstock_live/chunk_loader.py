@@ -182,6 +182,23 @@ class ChunkLoader:
             self._catalog.release([entry for entry, _ in groups])
         return frames
 
+    def gather(self, number: Int, chosen: Callable[[Int], tuple[Int, Int]]) -> Block | None:
+        """Return the rows of some frames of each of several chunks, read together; None where `choose` must be used.
+
+        `chosen` returns the places in all chunks, and the offsets of the chunks, from their numbers of frames.
+        """
+        try:
+            found = self._catalog.in_table(number)
+            if found is None:
+                return None
+            table, chunks = found
+            places, cuts = chosen(table.lengths(chunks))
+            counts = np.diff(cuts)
+            rows = table.gather(np.repeat(chunks, counts), places, self.hooks)
+            return Block(rows, np.repeat(number, counts), places.astype(np.int32))
+        except Exception:  # noqa: BLE001  `choose` meets it again, and says of each chunk what is wrong
+            return None
+
     def stop_waiting(self) -> None:
         """Cancel reads that wait for the end of an outage."""
         self._stopped = True

@@ -5,8 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.ragged import Array
+from penstock_live.hooks import ChunkFunctions
 
 Wanted = Callable[[int], IntArray]
 """From the number of frames of a chunk to those that are wanted: places `[k]` int64, ascending, none twice."""
@@ -15,15 +18,35 @@ WantedOfEach = Callable[[int, int], IntArray]
 """The same for several chunks: of which of them, by its place among these, and the number of its frames."""
 
 
+TOGETHER = 1 << 20
+"""Bytes of frames of several chunks that are read in one go."""
+
+
+class FrameTable(Protocol):
+    """Frames of all chunks of several sources, any of which one call reads. Chunks are numbered over all of them.
+
+    Reading needs no open source.
+    """
+
+    def lengths(self, chunks: IntArray) -> IntArray:
+        """Return `[m]` the number of frames of each chunk."""
+        ...
+
+    def gather(self, chunks: IntArray, places: IntArray, hooks: ChunkFunctions) -> Array:
+        """Return the rows that `hooks` makes of single frames: frame `places[i]` of chunk `chunks[i]`."""
+        ...
+
+
 class ChunkSource(ABC):
     """Chunks `0 .. len - 1` of one file, each the frames of one game in order. Reads may be called from any thread.
 
     `key` sorts sources by age: the newest has the greatest. `torn` says what cannot be read of a damaged file, None for
-    a whole one.
+    a whole one. `table` has the frames where any of them can be read alone, and the number of chunk 0 there.
     """
 
     key: str
     torn: str | None = None
+    table: tuple[FrameTable, int] | None = None
 
     @abstractmethod
     def __len__(self) -> int:

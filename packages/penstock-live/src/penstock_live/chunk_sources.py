@@ -37,6 +37,7 @@ class Inlet(ABC):
     """
 
     metrics: StageMetrics
+    reads_frames_alone = False  # of any chunk, without the rest of the chunk
 
     @abstractmethod
     def newest(self) -> Generator[OpenSource]:

@@ -1,8 +1,8 @@
 """`ChunkReader`: takes the positions of draws from their chunks and encodes them, on any thread.
 
 The reader decides how much of a chunk its `ChunkLoader` loads: nothing if the positions are cached or the chunk will be
-rejected, few frames of several chunks in one call, the wanted frames, or all. Small results are encoded together. The
-positions of a draw do not depend on the way.
+rejected, single frames of all chunks in one call, few frames of several chunks in one call, the wanted frames, or all.
+Small results are encoded together. The positions of a draw do not depend on the way.
 """
 
 from __future__ import annotations
@@ -106,7 +106,11 @@ class ChunkReader:
         """Return the positions of draws."""
         counts: Counter[str] = Counter()
         lost: set[int] = set()
-        parts = [self._part(run) for run in _runs(self._each(loaded, counts, lost))]
+        block = None if self._whole else self._gathered(loaded, counts)
+        if block is None:
+            parts = [self._part(run) for run in _runs(self._each(loaded, counts, lost))]
+        else:
+            parts = [Part(block, 0, len(block))]
         nonempty = [part for part in parts if len(part)]
         if draws := [n for n, use in zip(*_numbers_and_uses(loaded.draws), strict=True) if use != REJECTED]:
             self._loader.settle([number for number in draws if number not in lost], Outcome.READ)
@@ -161,9 +165,7 @@ class ChunkReader:
             use = int(draws.use[i])
             number = int(draws.number[i])
             if use == REJECTED:
-                is_lost = loaded.frames[i] is None and np.isnan(loaded.weights[i])
-                is_bad = self._loader.is_bad(number)
-                counts["rejected" if not is_lost else "bad" if is_bad else "unread"] += 1
+                self._count_rejected(loaded, i, counts)
                 continue
             taken = self._taken(number, use, loaded.frames[i], early.pop(i, None))
             if isinstance(taken, Outcome):
@@ -173,6 +175,20 @@ class ChunkReader:
                 yield taken
         if offsets[begin] < offsets[-1]:
             yield Part(block, offsets[begin], offsets[-1])
+
+    def _count_rejected(self, loaded: Loaded, i: int, counts: Counter[str]) -> None:
+        is_lost = loaded.frames[i] is None and np.isnan(loaded.weights[i])
+        is_bad = self._loader.is_bad(int(loaded.draws.number[i]))
+        counts["rejected" if not is_lost else "bad" if is_bad else "unread"] += 1
+
+    def _gathered(self, loaded: Loaded, counts: Counter[str]) -> Block | None:
+        """Return the positions of draws if their frames can be read alone. Then no later uses have to be cached."""
+        taken = loaded.draws.use != REJECTED
+        number, use = loaded.draws.number[taken], loaded.draws.use[taken]
+        block = self._loader.gather(number, lambda n: self._unpacker.one_use_each(number, use, n))
+        for i in np.flatnonzero(~taken).tolist() if block is not None else ():
+            self._count_rejected(loaded, i, counts)
+        return block
 
     def _early(self, draws: Draws, lacking: list[int]) -> dict[int, ChosenFrames]:
         """Return the positions of the draws at indices `lacking` whose few frames were read in one call."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock_live.account import SourceGone
-from penstock_live.chunk_source import ChunkSource, Wanted, WantedOfEach
+from penstock_live.chunk_source import ChunkSource, FrameTable, Wanted, WantedOfEach
 from penstock_live.journal import Arrival
 
 Int = npt.NDArray[np.int64]
@@ -67,6 +67,11 @@ class OpenSource:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    @property
+    def table(self) -> tuple[FrameTable, int] | None:
+        """The table of its frames, as `ChunkSource.table`."""
+        return self.source.table
 
     def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
         """Return frames of a chunk, as `ChunkSource.load`."""

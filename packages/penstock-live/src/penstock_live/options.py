@@ -43,10 +43,10 @@ class LiveOptions:
 
     These options do not change the order: `threads`, for reading and for decoding each (`None`: the number of cores, at
     most 4; 0 reads and decodes in the thread that asks for a batch, however long that takes, and requires finished data
-    and `overflow="block"`); `draws` that are read together; `prefetch`, in batches; `nbytes`, the limit in bytes of
-    waiting frames and of waiting batches, each; `references`, whether batches name their frames; `ahead`, the number of
-    later uses of a chunk whose positions are cached when the chunk is read, in at most `store_bytes` (for a small
-    `count`: a chunk is then read once in `ahead + 1` uses).
+    and `overflow="block"`); `draws` that are read together, more where each costs little; `prefetch`, in batches;
+    `nbytes`, the limit in bytes of waiting frames and of waiting batches, each; `references`, whether batches name
+    their frames; `ahead`, the number of later uses of a chunk whose positions are cached when the chunk is read, in at
+    most `store_bytes` (for a small `count`: a chunk is then read once in `ahead + 1` uses).
 
     Args:
         window: Number of newest chunks to draw from. The default is 100,000.

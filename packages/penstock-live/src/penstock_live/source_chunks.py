@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,12 @@ from penstock.errors import SpecError
 from penstock.flow.metrics import StageMetrics
 from penstock.formats.base.source import Source
 from penstock_live.account import SourceGone
-from penstock_live.chunk_source import ChunkSource, Wanted, WantedOfEach
+from penstock_live.block import join_rows
+from penstock_live.chunk_source import TOGETHER, ChunkSource, Wanted
 from penstock_live.chunk_sources import Inlet
+from penstock_live.hooks import ChunkFunctions
 from penstock_live.journal import Arrival
 from penstock_live.open_source import OpenSource
-
-SOME = 4 << 20  # bytes of rows of several episodes that are read in one go
 
 
 class RowLayout:
@@ -76,6 +75,8 @@ class EpisodeInlet(Inlet):
         [('episodes 0:2', (2, 8))]
     """
 
+    reads_frames_alone = True
+
     def __init__(self, source: Source, columns: Sequence[str], metrics: StageMetrics | None = None) -> None:
         self.source, self.layout = source, RowLayout(source.spec, columns)
         self.metrics = metrics or StageMetrics("chunk_source_loader")
@@ -116,11 +117,7 @@ class EpisodeInlet(Inlet):
         Args:
             episode: Number of the episode.
         """
-        first, last = self.source.episode_rows("step", episode)
-        zero = np.zeros(1, np.int64)
-        span = Selection(zero, np.array([first]), np.array([last - first]), zero, (1, last - first))
-        columns = self.source.read(list(self.layout.fields), span)
-        return self.layout.pack({name: np.asarray(values)[0] for name, values in columns.items()})
+        return self.rows(np.arange(*self.source.episode_rows("step", episode)))
 
     def rows(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """`[n, width]` rows of single steps, of any episodes.
@@ -128,10 +125,33 @@ class EpisodeInlet(Inlet):
         Args:
             steps: `[n]` numbers of the steps, counted over all episodes.
         """
-        ones, places = np.ones_like(steps), np.arange(len(steps))
-        selection = Selection(np.zeros_like(steps), steps, ones, places, (len(steps), 1))
-        columns = self.source.read(list(self.layout.fields), selection)
-        return self.layout.pack({name: np.asarray(values)[:, 0] for name, values in columns.items()})
+        columns = self.source.read(list(self.layout.fields), Selection.of_rows(steps))
+        return self.layout.pack({name: np.asarray(values)[0] for name, values in columns.items()})
+
+    def lengths(self, chunks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """`[m]` steps of episodes.
+
+        Args:
+            chunks: `[m]` numbers of the episodes.
+        """
+        offsets = self.source.offsets
+        return offsets[chunks + 1] - offsets[chunks]
+
+    def gather(self, chunks: npt.NDArray[np.int64], places: npt.NDArray[np.int64], hooks: ChunkFunctions) -> Array:
+        """Rows that `hooks` makes of single steps, read together.
+
+        Args:
+            chunks: `[n]` episode of each step.
+            places: `[n]` place of each step in its episode.
+            hooks: Functions of the domain.
+        """
+        steps = self.source.offsets[chunks] + places
+        if hooks.encode is None:
+            return self.rows(steps)
+        most = max(1, TOGETHER // self.layout.width)
+        pieces = (self.rows(steps[i : i + most]) for i in range(0, len(steps), most))
+        encoded = [hooks.rows(rows, np.arange(len(rows))) for rows in pieces]
+        return join_rows([(rows, 0, len(rows)) for rows in encoded]) if encoded else self.rows(steps)
 
     def _news(self) -> list[OpenSource]:
         first, last = self._seen, len(self.source)
@@ -156,6 +176,7 @@ class _EpisodeChunks(ChunkSource):
         self._first = first
         self._count = count
         self.split_by = ("episodes", first)  # however they came together
+        self.table = (inlet, first)
 
     def __len__(self) -> int:
         return self._count
@@ -165,23 +186,3 @@ class _EpisodeChunks(ChunkSource):
             return self._inlet.read(self._first + i)
         first, last = self._inlet.source.episode_rows("step", self._first + i)
         return self._inlet.rows(first + wanted(last - first))
-
-    @override
-    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
-        """Some rows of each of several episodes, in one read of up to 4 MiB."""
-        numbers = self._first + np.asarray(chunks, np.int64)
-        offsets = self._inlet.source.offsets
-        begins, ends = offsets[numbers].tolist(), offsets[numbers + 1].tolist()
-        steps: list[npt.NDArray[np.int64]] = []
-        bounds = [0]
-        for number, (first, last) in enumerate(zip(begins, ends, strict=True)):
-            places = wanted(number, last - first)
-            if (bounds[-1] + len(places)) * self._inlet.layout.width > SOME:
-                break
-            steps.append(first + places)
-            bounds.append(bounds[-1] + len(places))
-        if not steps:
-            return [None] * len(chunks)
-        together = self._inlet.rows(np.concatenate(steps))
-        rows = [together[a:b] for a, b in pairwise(bounds)]
-        return [*rows, *[None] * (len(chunks) - len(rows))]

@@ -107,6 +107,7 @@ class PassStats:
 PAUSE = 0.2  # seconds to wait after a pass in which nothing could be read
 PATIENCE = 64  # passes without a frame after which there will be none
 CHEAP = 4  # factor for draws read together if most cost little: positions are cached, or chunks rejected
+ALONE = 16  # the same for draws of one frame each, which is read alone
 SWEEP = 1024  # blocks, or sources, after which unreachable chunks are forgotten
 
 
@@ -193,7 +194,7 @@ class LiveStream:
         self.maps.append(unpacked)
 
     def _draws(self) -> Iterator[Draws]:
-        together = self.options.draws * (1 if self._store is None and self._hanse is None else CHEAP)
+        together = self.options.draws * self._factor()
         while True:
             self._failure.check()
             self.catch_up()
@@ -205,6 +206,12 @@ class LiveStream:
                 return
             self.catch_up()
             yield draws
+
+    def _factor(self) -> int:
+        """Return the factor for draws read together: more if they cost little, but few frames of each."""
+        if self.intake.inlet.reads_frames_alone and not self._loader.hooks.needs_whole:
+            return max(1, int(ALONE / (self.options.count or ALONE * (self.options.share or 1))))
+        return CHEAP if self._store is not None or self._hanse is not None else 1
 
     def _decide(self, loaded: Iterable[Loaded]) -> Iterator[Loaded]:
         for each in loaded:

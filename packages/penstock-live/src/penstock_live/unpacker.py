@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.ragged import offsets_of
 from penstock.errors import PlanError
 from penstock.kernels.permute import MIX_1, MIX_2, mix
 from penstock.plan.weights import Weight
@@ -110,17 +111,56 @@ class ChunkUnpacker:
             places = self._weighted(number, begin, k, _checked(weights, n))
         return places, np.minimum(np.arange(0, k + 1, self.count), len(places))
 
+    def one_use_each(self, number: Int, use: Int, n: Int) -> tuple[Int, Int]:
+        """Return the `places` of one use of each of several chunks: all `[k]`, and the offsets `[m + 1]` of the chunks.
+
+        Cost: of what is taken, with a `rate` 2 µs a chunk more.
+
+        Args:
+            number: `[m]` int64 numbers of the chunks.
+            use: `[m]` int64 numbers of the uses.
+            n: `[m]` int64 positions of each chunk.
+
+        Example:
+            >>> unpacker = ChunkUnpacker(count=2, seed=1)
+            >>> places, cuts = unpacker.one_use_each(np.array([3, 8]), np.array([4, 0]), np.array([9, 5]))
+            >>> [places[a:b].tolist() for a, b in pairwise(cuts)] == [
+            ...     unpacker.places(number=3, use=4, n=9).tolist(), unpacker.places(number=8, use=0, n=5).tolist()
+            ... ]
+            True
+        """
+        if self.rate == 1:
+            cuts = offsets_of(n)
+            return np.arange(cuts[-1], dtype=np.int64) - np.repeat(cuts[:-1], n), cuts
+        if self.count is not None:
+            begin, cuts = use * self.count, offsets_of(np.where(n > 0, self.count, 0))
+        else:
+            assert self.rate is not None
+            uses = zip(number.tolist(), use.tolist(), n.tolist(), strict=True)
+            ends = [(size, *self._cuts(chunk, turn, 1, size, self.rate)) for chunk, turn, size in uses]
+            begin = np.array([first % max(size, 1) for size, first, _ in ends], np.int64)
+            cuts = offsets_of([last - first for _, first, last in ends])
+        out = np.empty(cuts[-1], np.int64)
+        shuffle_places(self._key, number, np.maximum(n, 1), begin, self.count is not None, cuts, out)
+        if self.rate is not None:
+            out = out[np.lexsort((out, np.repeat(np.arange(len(number)), np.diff(cuts))))]
+        return out, cuts
+
     def _circle(self, number: int, use: int, uses: int, n: int, rate: Fraction) -> tuple[Int, Int]:
         if rate == 1:
             return np.tile(np.arange(n), uses), np.arange(uses + 1) * n
-        start = _mixed(_mixed(number + int(self._starts))) >> 32  # the first draw of a key is the key, mixed
-        step = n * rate.numerator * FINE
-        cuts = [((use + i) * step // rate.denominator + start) // FINE for i in range(uses + 1)]
+        cuts = self._cuts(number, use, uses, n, rate)
         places = self._shuffled(number, n, cuts[0] % n, cuts[-1] - cuts[0], endless=False)
         ends = [cut - cuts[0] for cut in cuts]
         for lo, hi in pairwise(ends):
             places[lo:hi].sort()
         return places, np.array(ends)
+
+    def _cuts(self, number: int, use: int, uses: int, n: int, rate: Fraction) -> list[int]:
+        """Return where each use begins, and the last ends, in the endless cyclic order of a chunk."""
+        start = _mixed(_mixed(number + int(self._starts))) >> 32  # the first draw of a key is the key, mixed
+        step = n * rate.numerator * FINE
+        return [((use + i) * step // rate.denominator + start) // FINE for i in range(uses + 1)]
 
     def _weighted(self, number: int, skipped: int, k: int, weights: Float) -> Int:
         n, largest = len(weights), weights.max()
@@ -139,8 +179,8 @@ class ChunkUnpacker:
 
     def _shuffled(self, number: int, n: int, begin: int, k: int, *, endless: bool = True) -> Int:
         """`[k]` positions of a chunk, from place `begin` on of the sequence of shuffles, or of the first one alone."""
-        out = np.empty(k, np.int64)
-        shuffle_places(self._key, number, n, begin, endless, out)
+        one, out = np.array([[number], [n], [begin]]), np.empty(k, np.int64)
+        shuffle_places(self._key, one[0], one[1], one[2], endless, np.array([0, k]), out)
         return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain, islice
+from itertools import chain, islice, pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,17 @@ import pytest
 
 import penstock
 from penstock.core.episode import Episode
-from penstock.errors import SpecError
+from penstock.errors import FormatError, SpecError
 from penstock.formats.columns import FORMAT as COLUMNS
 from penstock.formats.minari import FORMAT as MINARI
+from penstock_live import source_chunks
 from penstock_live.account import SourceGone
+from penstock_live.catalog import ChunkCatalog
+from penstock_live.chunk_loader import ChunkLoader
 from penstock_live.hooks import ChunkFunctions
+from penstock_live.intake import Intake
 from penstock_live.journal import Arrival, Journal
+from penstock_live.open_source import OpenSource
 from penstock_live.pipeline import LiveOptions, LivePipeline
 from penstock_live.source_chunks import EpisodeInlet, RowLayout
 from penstock_live.splitter import ChunkSourceSplitter
@@ -206,3 +211,133 @@ def test_parts_of_episodes_are_the_same_however_they_came(tmp_path: Path, steps:
                 if seen >= expected:
                     break
             assert seen == expected
+
+
+@pytest.mark.parametrize("encode", [None, lambda frames, places: frames[places, ::-1].copy()], ids=["rows", "encoded"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"rate": "2/3"}, {"rate": "1/8"}, {"count": 1}, {"count": 9, "ahead": 1}, {"count": 1, "hanse_gamma": 1.0}],
+    ids=str,
+)
+def test_frames_of_all_draws_are_read_in_one_call_and_are_those_of_single_episodes(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], encode: Any
+) -> None:
+    monkeypatch.setattr(source_chunks, "TOGETHER", 100 * 16)
+    lengths = [1 + e * 5 % 17 for e in range(200)]
+    steps = np.arange(sum(lengths), dtype=np.float64)
+    calls: list[int] = []
+
+    class Counted(EpisodeInlet):
+        def rows(self, steps: Any) -> Any:
+            calls.extend([len(steps)] if len(steps) else [])  # without steps, lengths alone are asked for
+            return super().rows(steps)
+
+    def batches(draws: int) -> list[Any]:
+        inlet = Counted(penstock.from_arrays({"a": steps, "b": -steps}, lengths).source, ["a", "b"])
+        chosen = LiveOptions(
+            **{"reservoir": 50, "batch_size": 64, "follow": False, "passes": 3, "threads": 0, "seed": 4},
+            **{"draws": draws, "references": True, **options},
+        )
+        with LivePipeline(inlet, chosen, hooks=ChunkFunctions(encode=encode)) as live:
+            return [[batch[name].tolist() for name in ("rows", "chunk", "place")] for batch in live]
+
+    together = batches(32)
+    reads, taken = len(calls), sum(calls)
+    assert reads < taken / 32 + 30
+    assert max(calls) <= 100 or encode is None
+    calls.clear()
+    monkeypatch.setattr(ChunkLoader, "gather", lambda *_: None)
+    assert batches(1) == together
+    assert len(calls) > 300
+
+
+class OneByOne(EpisodeInlet):
+    """Each episode is a source."""
+
+    def begin(self, wanted: int) -> list[OpenSource]:
+        (opened,) = super().begin(wanted)
+        first, last = int(opened.arrival.key), len(self.source)
+        return [self.open(Arrival(f"episodes {e}:{e + 1}", f"{e:012d}", 1)) for e in range(first, last)]
+
+
+@pytest.mark.parametrize("part", [None, 0])
+def test_frames_of_many_sources_are_read_in_one_call_also_by_a_resumed_run(
+    monkeypatch: pytest.MonkeyPatch, part: int | None
+) -> None:
+    source = penstock.from_arrays({"x": np.arange(300)}, [3] * 100).source
+    options = LiveOptions(reservoir=10, batch_size=20, count=1, follow=False, passes=9, threads=0, draws=8)
+    groups: list[int] = []
+    acquire_some = ChunkCatalog.acquire_some
+
+    def counted(self: ChunkCatalog, numbers: Any) -> Any:
+        groups.append(len(numbers))
+        return acquire_some(self, numbers)
+
+    def pipeline(inlet: EpisodeInlet) -> LivePipeline:
+        given = inlet if part is None else ChunkSourceSplitter([1, 1]).split(inlet)[part]
+        return LivePipeline(given, options, decode=inlet.layout.decode)
+
+    monkeypatch.setattr(ChunkCatalog, "acquire_some", counted)
+    monkeypatch.setattr(ChunkLoader, "choose", None)
+    with pipeline(EpisodeInlet(source, ["x"])) as whole:
+        wanted = [batch["x"].tolist() for batch in whole]
+    with pipeline(OneByOne(source, ["x"])) as run:
+        loader = iter(run)
+        found = [next(loader)["x"].tolist() for _ in range(7)]
+        state = run.state_dict()
+    assert found == wanted[:7]
+    assert (groups == []) == (part is None)
+    monkeypatch.undo()
+    monkeypatch.setattr(ChunkCatalog, "acquire_some", counted)
+    groups.clear()
+    with pipeline(OneByOne(source, ["x"])) as again:
+        again.load_state_dict(state)
+        assert [batch["x"].tolist() for batch in again] == wanted[7:]
+    assert part is not None or len(groups) < 3  # until all sources are open
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))), ids=str)
+def test_chunks_are_found_in_their_table_in_whatever_order_sources_are_opened(
+    monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
+) -> None:
+    inlet = EpisodeInlet(penstock.from_arrays({"x": np.arange(10)}, [1] * 10).source, ["x"])
+    catalog, cuts = ChunkCatalog(Intake.of(inlet)), [0, 2, 5, 6, 10]
+    for first, last in pairwise(cuts):
+        catalog.place(first + 5, Arrival(f"episodes {first}:{last}", f"{first:012d}", last - first))
+    for i in order:
+        numbers = np.arange(cuts[i + 1] + 4, cuts[i] + 4, -1)
+        for _ in range(2):
+            table, chunks = catalog.in_table(numbers) or (None, None)
+            assert (table, chunks.tolist()) == (inlet, (numbers - 5).tolist())
+    monkeypatch.setattr(catalog, "acquire_some", None)
+    _, chunks = catalog.in_table(np.arange(5, 15)) or (None, None)
+    assert chunks.tolist() == list(range(10))
+
+
+def test_frames_that_cannot_be_read_together_are_read_alone_and_counted() -> None:
+    class Damaged(EpisodeInlet):
+        def rows(self, steps: Any) -> Any:
+            if 7 in steps:
+                raise FormatError("expected step 7, got damage")
+            return super().rows(steps)
+
+    inlet = Damaged(penstock.from_arrays({"x": np.arange(60)}, [3] * 20).source, ["x"])
+    options = LiveOptions(reservoir=0, batch_size=60, follow=False, threads=0)
+    with LivePipeline(inlet, options, decode=inlet.layout.decode) as live:
+        (batch,) = live
+    assert sorted(batch["x"].tolist()) == [x for x in range(60) if x not in (6, 7, 8)]
+    assert live.account()["failed"] == 1
+
+
+def test_an_error_of_an_encoder_names_its_episode() -> None:
+    def encode(frames: Any, places: Any) -> Any:
+        return 1 / 0 if (frames.view(np.int64) == 7).any() else frames[places]
+
+    inlet = EpisodeInlet(penstock.from_arrays({"x": np.arange(60)}, [3] * 20).source, ["x"])
+    options = LiveOptions(reservoir=0, batch_size=60, follow=False, threads=0)
+    with (
+        LivePipeline(inlet, options, hooks=ChunkFunctions(encode=encode)) as live,
+        pytest.raises(ZeroDivisionError) as raised,
+    ):
+        list(live)
+    assert raised.value.__notes__ == ["raised by a function of the pipeline's hooks, for episodes 0:20#2"]

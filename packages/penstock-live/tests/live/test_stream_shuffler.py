@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.reference import draws as reference
+from penstock.core.ragged import offsets_of
 from penstock.errors import PlanError, StateError
 from penstock_live.kernels import draws
 from penstock_live.stream_shuffler import StreamShuffler
@@ -150,11 +151,17 @@ def test_the_compiled_kernel_equals_its_definition(left: list[int], n: int, key:
     assert results[0] == results[1]
 
 
-@given(st.integers(1, 40), st.integers(0, 90), st.integers(0, 60), st.booleans(), st.integers(0, (1 << 64) - 1))
-def test_shuffled_places_equal_their_definition(n: int, begin: int, k: int, endless: bool, key: int) -> None:
-    ours, wanted = np.zeros(k, np.int64), np.zeros(k, np.int64)
-    draws.shuffle_places(np.uint64(key), 3, n, begin, endless, ours)
-    reference.shuffle_places(np.uint64(key), 3, n, begin, endless, wanted)
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 90), st.integers(0, 60)), max_size=4),
+    st.booleans(),
+    st.integers(0, (1 << 64) - 1),
+)
+def test_shuffled_places_equal_their_definition(chunks: list[tuple[int, int, int]], endless: bool, key: int) -> None:
+    n, begin, k = (np.array([chunk[i] for chunk in chunks], np.int64) for i in range(3))
+    cuts, number = offsets_of(k), 3 * np.arange(len(k))
+    ours, wanted = np.zeros(cuts[-1], np.int64), np.zeros(cuts[-1], np.int64)
+    draws.shuffle_places(np.uint64(key), number, n, begin, endless, cuts, ours)
+    reference.shuffle_places(np.uint64(key), number, n, begin, endless, cuts, wanted)
     assert ours.tolist() == wanted.tolist()
 
 
@@ -162,9 +169,16 @@ def test_draws_need_elements() -> None:
     out = np.zeros(1, np.int64)
     with pytest.raises(ValueError, match="at least 0 elements, got -1"):
         draws.draw_ranges(np.array([2, -1]), np.uint64(0), 0, out)
+    one = np.array([1])
     for n, begin in ((0, 0), (1, -1)):
         with pytest.raises(ValueError, match=f"got {n} and {begin}"):
-            draws.shuffle_places(np.uint64(0), 0, n, begin, True, out)
+            draws.shuffle_places(np.uint64(0), one, n * one, begin * one, True, np.array([0, 1]), out)
+    for cuts in ([0, 2], [1, 1], [0, 0], [0, 2, 1]):
+        of = np.ones(len(cuts) - 1, np.int64)
+        with pytest.raises(ValueError, match=f"cuts from 0 to 1.* got {cuts[0]} to {cuts[-1]}"):
+            draws.shuffle_places(np.uint64(0), of, of, of, True, np.array(cuts), out)
+    with pytest.raises(ValueError, match="as many values of each kind as chunks, got 1, 1, 2"):
+        draws.shuffle_places(np.uint64(0), one, one, np.array([0, 0]), True, np.array([0, 1]), out)
 
 
 def test_a_negative_number_of_elements_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,21 @@ def test_positions_come_as_often_as_they_weigh() -> None:
     counts = Counter(place for c in range(100) for place in unpacker.places(c, 1, 4, weights).tolist())
     assert counts[1] == 0
     assert [abs(counts[p] - n) < 150 for p, n in [(0, 1000), (2, 2000), (3, 4000)]] == [True] * 3
+
+
+@given(
+    st.sampled_from([{"count": 1}, {"count": 7}, {"rate": 1}, {"rate": "2/3"}, {"rate": "1/50"}]),
+    st.lists(st.tuples(st.integers(0, 1 << 60), st.integers(0, 1000), SIZES), max_size=6),
+    SEEDS,
+)
+def test_a_use_of_each_of_several_chunks_has_the_places_of_each(
+    options: dict[str, Any], chunks: list[tuple[int, int, int]], seed: int
+) -> None:
+    unpacker = ChunkUnpacker(**options, seed=seed)
+    places, cuts = unpacker.one_use_each(*np.array(chunks, np.int64).reshape(-1, 3).T.copy())
+    assert [places[a:b].tolist() for a, b in pairwise(cuts.tolist())] == [
+        unpacker.places(*chunk).tolist() for chunk in chunks
+    ]
 
 
 def test_seeds_and_chunks_differ() -> None:

@@ -50,7 +50,7 @@ from penstock_chess.kernels.layout import (
 
 _ILLEGAL, _NAN = np.uint32(ILLEGAL), np.uint32(NAN)
 _SEVEN, _NO_LINKS = np.uint32(7), np.uint32(2**32 - 1)
-_LARGE = ((PROBS, 4 * POLICY), (WORDS, 8 * STORED))
+_WHOLE = ((PROBS, 4 * POLICY), (WORDS, 8 * STORED), (SPARE, WIDTH - SPARE))
 _0, _1, _40, _48 = (np.uint64(k) for k in (0, 1, 40, 48))
 _ALL, _HIGH = np.uint64(2**64 - 1), np.uint64(2**40 - 1)
 
@@ -78,7 +78,7 @@ def decode_field(values: ByteArray, offsets: IntArray, places: IntArray, byte: i
     """Write one field of the compact rows at `places`, the field that begins at `byte` of a frame, to the same places
     of `out`; return the first of them that is damaged, or -1."""
     width = out.shape[1]
-    inside = byte + width <= PROBS or (byte, width) in _LARGE or TAIL <= byte <= SPARE - width
+    inside = byte + width <= PROBS or (byte, width) in _WHOLE or TAIL <= byte <= SPARE - width
     if len(out) != len(offsets) - 1 or not inside:
         raise ValueError(f"expected a field in each of {len(offsets) - 1} rows, got {list(out.shape)} at byte {byte}")
     if len(places) and read_only(places).view(np.uint64).max() >= len(out):  # negative ones are large
@@ -262,6 +262,16 @@ def unpack_policy(policy: Address, moves: int, flags: int, out: Address) -> None
         move4(out + 4 * load2(policy + 4 * moves + 2 * j), policy + 4 * j)
 
 
+@helper
+def _unpack_spare(spare: Address, flags: int, out: Address) -> None:
+    """Write the reserved bytes of a row to address `out`."""
+    if flags & RESERVED:
+        memcpy(out, spare, WIDTH - SPARE)
+    else:
+        for target in range(out, out + WIDTH - SPARE, 8):
+            store8(target, _0)
+
+
 @kernel("u1[1Cr] i8[1Cr] u1[2C] u8[1C]")
 def _decode_rows(values: ByteArray, offsets: IntArray, frames: ByteArray, words: UInt64Array) -> int:
     base, out = np.int64(values.ctypes.data), np.int64(frames.ctypes.data)
@@ -275,11 +285,7 @@ def _decode_rows(values: ByteArray, offsets: IntArray, frames: ByteArray, words:
         unpack_words(row, words)
         memcpy(frame + WORDS, np.int64(words.ctypes.data), 8 * STORED)
         memcpy(frame + TAIL, row + 24, SPARE - TAIL)
-        if flags & RESERVED:
-            memcpy(frame + SPARE, spare, WIDTH - SPARE)
-        else:
-            for byte in range(SPARE, WIDTH, 8):
-                store8(frame + byte, _0)
+        _unpack_spare(spare, flags, frame + SPARE)
     return -1
 
 
@@ -292,7 +298,7 @@ def _decode_field(
     for i in range(len(places)):
         place = int(places[i])
         row, to = base + offsets[place], first + place * width
-        _, policy, moves, flags = parts(row, offsets[place], offsets[place + 1], len(values))
+        spare, policy, moves, flags = parts(row, offsets[place], offsets[place + 1], len(values))
         if moves < 0:
             return place
         if byte == PROBS:
@@ -300,6 +306,8 @@ def _decode_field(
         elif byte == WORDS:
             unpack_words(row, words)
             memcpy(to, np.int64(words.ctypes.data), width)
+        elif byte == SPARE:
+            _unpack_spare(spare, flags, to)
         elif byte < PROBS:
             memcpy(to, row + byte, width)
         else:

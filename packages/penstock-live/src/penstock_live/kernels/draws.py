@@ -22,12 +22,21 @@ def draw_ranges(left: IntArray, key: np.uint64, counter: int, out: IntArray) -> 
     return int(_draw_ranges(left, key, counter, np.zeros(len(left) + 1, np.int64), out))
 
 
-def shuffle_places(key: np.uint64, number: int, n: int, begin: int, endless: bool, out: IntArray) -> None:
-    """Write positions of a chunk in shuffled order, from place `begin` onwards; after the last one, they repeat."""
-    if n < 1 or begin < 0:
-        raise ValueError(f"expected at least one position and a place of at least 0, got {n} and {begin}")
+def shuffle_places(
+    key: np.uint64, number: IntArray, n: IntArray, begin: IntArray, endless: bool, cuts: IntArray, out: IntArray
+) -> None:
+    """Write positions of chunks in shuffled order, from place `begin` onwards; after the last one, they repeat.
+
+    Positions of chunk `i` go to `out[cuts[i] : cuts[i + 1]]`.
+    """
+    if not len(number) == len(n) == len(begin) == len(cuts) - 1:
+        raise ValueError(f"expected as many values of each kind as chunks, got {len(number)}, {len(n)}, {len(begin)}")
+    if n.min(initial=1) < 1 or begin.min(initial=0) < 0:
+        raise ValueError(f"expected at least one position and places of at least 0, got {n.min()} and {begin.min()}")
+    if cuts[0] != 0 or cuts[-1] != len(out) or (cuts[1:] < cuts[:-1]).any():
+        raise ValueError(f"expected cuts from 0 to {len(out)} that never decrease, got {cuts[0]} to {cuts[-1]}")
     room = np.empty((3, len(out)), np.int64)
-    _shuffle_places(key, number, n, begin, endless, room, np.empty((4, CHUNK), np.uint64), out)
+    _shuffle_places(key, number, n, begin, endless, cuts, room, np.empty((4, CHUNK), np.uint64), out)
 
 
 @kernel("i8[1C] u8 i8 i8[1C] i8[1C]")
@@ -63,13 +72,14 @@ def _draw_ranges(left: IntArray, key: np.uint64, counter: int, tree: IntArray, o
     return n
 
 
-@kernel("u8 i8 i8 i8 b1 i8[2C] u8[2C] i8[1C]")
+@kernel("u8 i8[1C] i8[1C] i8[1C] b1 i8[1C] i8[2C] u8[2C] i8[1C]")
 def _shuffle_places(
     key: np.uint64,
-    number: int,
-    n: int,
-    begin: int,
+    number: IntArray,
+    n: IntArray,
+    begin: IntArray,
     endless: bool,
+    cuts: IntArray,
     room: IntArray,
     chunk: UInt64Array,
     out: IntArray,
@@ -78,7 +88,11 @@ def _shuffle_places(
     place = room[0]
     size = room[1]
     cycle = room[2]
-    for i in range(len(out)):
-        place[i], size[i] = (begin + i) % n, n
-        cycle[i] = (begin + i) // n if endless else 0
-    permute_in(place, size, cycle, mix(np.uint64(number) * GOLDEN + key), False, chunk, out)
+    for c in range(len(number)):
+        lo, hi = cuts[c], cuts[c + 1]
+        for i in range(lo, hi):
+            turn = begin[c] + i - lo
+            place[i], size[i] = turn % n[c], n[c]
+            cycle[i] = turn // n[c] if endless else 0
+        seed = mix(np.uint64(number[c]) * GOLDEN + key)
+        permute_in(place[lo:hi], size[lo:hi], cycle[lo:hi], seed, False, chunk, out[lo:hi])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,11 @@ def draw_ranges(left: IntArray, key: Any, counter: int, out: IntArray) -> int:
     return n
 
 
-def shuffle_places(key: Any, number: int, n: int, begin: int, endless: bool, out: IntArray) -> None:
-    at = np.arange(begin, begin + len(out))
-    mixed = mix(np.array([number], np.uint64) * np.uint64(GOLDEN) + key)[0]
-    stream = at // n if endless else np.zeros(len(at), np.int64)
-    out[:] = permute(at % n, np.full(len(at), n), stream, int(mixed))
+def shuffle_places(
+    key: Any, number: IntArray, n: IntArray, begin: IntArray, endless: bool, cuts: IntArray, out: IntArray
+) -> None:
+    for c, (lo, hi) in enumerate(pairwise(cuts.tolist())):
+        at = np.arange(begin[c], begin[c] + hi - lo)
+        mixed = mix(np.array([number[c]], np.uint64) * np.uint64(GOLDEN) + key)[0]
+        stream = at // n[c] if endless else np.zeros(len(at), np.int64)
+        out[lo:hi] = permute(at % n[c], np.full(len(at), n[c]), stream, int(mixed))

@@ -20,7 +20,7 @@ from penstock.formats.base.state import OverlaySource
 from penstock.formats.columns.source import ColumnsSource
 from penstock_chess.expansion import row_bytes
 from penstock_chess.formats.lc0.records import FRAME, SPEC
-from penstock_chess.kernels.rows import decode_field, decode_rows
+from penstock_chess.kernels.rows import check_rows, decode_field, decode_rows
 
 CONTENT = "lc0-archive"
 ROW = "compact_row"
@@ -80,15 +80,25 @@ class ArchiveSource(OverlaySource):
 
     def frame_rows(self, steps: IntArray) -> ByteArray:
         """`[n, 8396]` the frames of single steps, counted over all games, in new memory."""
-        ones, places = np.ones_like(steps), np.arange(len(steps))
-        selection = Selection(np.zeros_like(steps), steps, ones, places, (len(steps), 1))
-        self.check("step", selection)
-        values, offsets = row_bytes(self._store.read_ragged(ROW, selection))
+        values, offsets = row_bytes(self._compact(steps))
         out = np.empty((len(steps), FRAME.itemsize), np.uint8)
         bad = decode_rows(values, offsets, out)
         if bad >= 0:
             raise self._damaged(int(steps[bad]))
         return out
+
+    def compact_rows(self, steps: IntArray) -> Ragged:
+        """`n` compact rows of the frames of single steps, as `compact.encode` makes them. Cost: no decoding."""
+        rows = self._compact(steps)
+        bad = check_rows(*row_bytes(rows), 1)
+        if bad >= 0:
+            raise self._damaged(int(steps[bad]))
+        return rows
+
+    def _compact(self, steps: IntArray) -> Ragged:
+        selection = Selection.of_rows(steps)
+        self.check("step", selection)
+        return self._store.read_ragged(ROW, selection).reshape(len(steps))
 
     def _damaged(self, row: int) -> FormatError:
         e = int(np.searchsorted(self.offsets, row, "right")) - 1

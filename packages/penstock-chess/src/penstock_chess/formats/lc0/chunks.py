@@ -41,11 +41,10 @@ from penstock_chess.formats.lc0.upgrade import (
     version_of,
     versions,
 )
-from penstock_live.chunk_source import ChunkSource, Wanted, WantedOfEach, chosen
+from penstock_live.chunk_source import TOGETHER, ChunkSource, Wanted, WantedOfEach, chosen
 
 LIMIT = 64 << 20  # bytes of a chunk, unpacked: 8000 frames
 _HEAD = 64  # bytes of a chunk by which records are recognised
-SOME = 1 << 20  # bytes of frames of several chunks that are read in one go: 125 frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ class ChunkFile(ChunkSource):
                 counted = self._known(i) or self._counted(self.stored(i), i)
             except ChunkError:
                 continue
-            if counted is None or nbytes >= SOME:
+            if counted is None or nbytes >= TOGETHER:
                 continue
             places = wanted(number, counted.frames).tolist()
             if 0 < len(places) < counted.frames:

@@ -64,8 +64,10 @@ FRAME = RECORDS[7]
 INPUT_FORMATS = (1, 2, 3, 4, 5, 132, 133)
 
 
-_NO_COLUMNS = ("version", "dummy", "reserved")
-_NAMES = tuple(name for name in FRAME.names or () if name not in _NO_COLUMNS)
+UNUSED = ("dummy", "reserved")
+"""Fields that have no meaning: zeros in all known files. Columns all the same, for what is there is kept."""
+
+_NAMES = tuple(name for name in FRAME.names or () if name != "version")
 
 
 def _field(name: str) -> Field:
@@ -74,15 +76,15 @@ def _field(name: str) -> Field:
 
 
 SPEC = Spec({name: _field(name) for name in ("planes", "probabilities", *_NAMES)})
-"""What every dataset of games has: `planes` `[104]` uint64, `probabilities` `[1858]` float32, and one number a step for
-each other field of a record but `version`, which the metadata of an episode has, and what is unused. A step is a
-position and what was played there; there is no position after the last move."""
+"""What every dataset of games has: `planes` `[104]` uint64, `probabilities` `[1858]` float32, and each other field of a
+record but `version`, which the metadata of an episode has. A step is a position and what was played there; there is no
+position after the last move."""
 
 
 def check_spec(spec: Spec) -> None:
-    """Raise `SpecError` unless the columns are the columns of `SPEC`, in any order."""
+    """Raise `SpecError` unless the columns are the columns of `SPEC`, in any order; unused ones may be missing."""
     fields, expected = dict(spec.fields), dict(SPEC.fields)
-    if fields != expected:
+    if {name: SPEC[name] for name in UNUSED} | fields != expected:
         wrong = sorted(name for name in fields.keys() | expected.keys() if fields.get(name) != expected.get(name))
         raise SpecError(f"expected the columns of a record (penstock_chess.formats.lc0.SPEC), got others: {wrong}")
 
@@ -98,6 +100,6 @@ def frames_of(episode: Episode) -> ByteArray:
     frames = np.zeros((len(episode), FRAME.itemsize), np.uint8)
     columns: Mapping[str, Array] = episode.columns
     frames.view(FRAME)["version"] = 7
-    for name in SPEC:
-        values(frames, name)[:] = np.asarray(columns[name])
+    for name, column in columns.items():
+        values(frames, name)[:] = np.asarray(column)
     return frames
