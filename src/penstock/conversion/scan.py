@@ -66,7 +66,7 @@ class Scan:
         """The last flags of every episode that has steps, of the columns that exist."""
         chosen = self._episodes[self.lengths > 0]
         present = [named for name in names if (named := self._named(name)) in self._source.spec]
-        columns = self._source.read(present, Selection.single(self._source.offsets[chosen + 1] - 1))
+        columns = self._source.read(present, Selection.of_rows(self._source.offsets[chosen + 1] - 1))
         return [np.asarray(np.asarray(array).reshape(len(chosen), -1).any(axis=1)) for array in columns.values()]
 
     def continues(self, after: str, column: str) -> bool:

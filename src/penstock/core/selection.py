@@ -67,20 +67,6 @@ class Selection:
         return cls(zero, start, length, zero, (1, last - first))
 
     @classmethod
-    def single(cls, rows: IntArray) -> Selection:
-        """Return a sample of one step for each row of source 0.
-
-        Args:
-            rows: `[n]` int64 rows, in any order.
-
-        Example:
-            >>> Selection.single(np.array([7, 3])).rows().tolist()
-            [[7], [3]]
-        """
-        places = np.arange(len(rows))
-        return cls(np.zeros_like(places), rows, np.ones_like(places), places, (len(rows), 1))
-
-    @classmethod
     def of_rows(cls, rows: IntArray) -> Selection:
         """Select single rows, in their order, as the one sample of a grid `(1, n)`. Adjacent rows are one span.
 

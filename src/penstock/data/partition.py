@@ -129,10 +129,10 @@ def _rows(source: Source, column: str, index: IntArray, *, last: bool) -> AnyArr
     """`[E, ...]` the first or last row of a column of episodes that have one. Ragged rows are text."""
     bounds = source.rows(source.spec[column].align)
     row = bounds[index + 1] - 1 if last else bounds[index]
-    rows = source.read([column], Selection.single(row))[column]
+    rows = source.read([column], Selection.of_rows(row))[column]
     if isinstance(rows, Ragged):
         return np.array([blob.hex() for blob in rows.blobs()])
-    return np.asarray(rows)[:, 0]
+    return np.asarray(rows)[0]
 
 
 def _numbers(values: AnyArray) -> IntArray:

@@ -263,8 +263,8 @@ def _episode_labels(data: EpisodeDataset, by: str | Sequence[Hashable]) -> list[
             raise PlanError(f"expected a label for each of {len(data)} episodes, got {len(by)}")
         return list(by)
     if by in data.spec and data.spec[by].align == "episode":
-        rows = data.source.read([by], Selection.single(index))[by]
-        return _values(rows if isinstance(rows, Ragged) else rows[:, 0], by)
+        rows = data.source.read([by], Selection.of_rows(index))[by]
+        return _values(rows if isinstance(rows, Ragged) else rows[0], by)
     metadata = data.source.episode_metadata(index.tolist())
     missing = [i for i, entry in enumerate(metadata) if by not in entry]
     if missing:

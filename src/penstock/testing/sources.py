@@ -165,12 +165,11 @@ class SourceContract(ABC):
 
     def test_rows_outside_are_refused(self, source: Source) -> None:
         """With the error that says so, for every alignment."""
-        one = np.ones(1, np.int64)
         for path, field in source.spec.fields.items():
             end = int(source.rows(field.align)[-1])
             for start, length in ((-1, 1), (end, 1), (0, end + 1)):
                 with pytest.raises(ExpiredRowError):
-                    source.read([path], Selection(one * 0, one * start, one * length, one * 0, (1, length)))
+                    source.read([path], Selection.consecutive(start, start + length))
 
     def test_unknown_episodes_and_columns_are_refused(self, source: Source) -> None:
         """With `IndexError` and `KeyError`."""

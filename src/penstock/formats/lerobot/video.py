@@ -92,7 +92,7 @@ class VideoColumn(CountedRagged):
     def locate(self, rows: IntArray) -> tuple[IntArray, IntArray]:
         """Return the file number and the frame number of rows."""
         seconds = np.empty(len(rows), np.float64)
-        self.timestamp.read(Selection.single(rows), seconds)
+        self.timestamp.read(Selection.of_rows(rows), seconds)
         episode = np.searchsorted(self.offsets, rows, side="right") - 1
         files, first, last = self.file[episode], *self.within[:, episode]
         times, tolerance = self.start[episode] + seconds, self.tolerance + np.abs(seconds) * ROUNDING

@@ -196,7 +196,7 @@ def _listed(source: ShardSource) -> Iterator[Finding]:
 def _ends(source: ShardSource) -> Iterator[Finding]:
     """Episodes of the seed's layout that do not end with a done."""
     last = source.offsets[1:] - 1
-    dones = np.asarray(source.read(["dones"], Selection.single(last))["dones"], np.bool_)
+    dones = np.asarray(source.read(["dones"], Selection.of_rows(last))["dones"], np.bool_)
     for e in np.flatnonzero(~dones.reshape(-1)).tolist():
         message = "the last step is not done: the archive ends before it"
         yield Finding("no-end", f"episode {e}", message, "dones", (e,), (int(last[e] - source.offsets[e]),))
