@@ -45,10 +45,12 @@ def reward_statistics(episode: Episode) -> dict[str, float]:
     rewards = episode.rewards
     if len(rewards) <= _SHORT:
         numbers = rewards.tolist()
-        high, low, total = max(numbers), min(numbers), sum(numbers)
+        high, low = max(numbers), min(numbers)
+        is_finite = math.isfinite(sum(numbers))  # the maximum of a list may overlook NaN
     else:
-        high, low, total = float(np.maximum.reduce(rewards)), float(np.minimum.reduce(rewards)), 0.0
-    if -_TAME < low <= high < _TAME and math.isfinite(total):  # the maximum of a list may overlook NaN
+        high, low = float(np.maximum.reduce(rewards)), float(np.minimum.reduce(rewards))
+        is_finite = True  # or one of them is not
+    if is_finite and -_TAME < low <= high < _TAME:
         return _statistics(rewards, high, low)
     with np.errstate(invalid="ignore", over="ignore"):  # an error state costs more than everything else here
         return _statistics(rewards, float(np.maximum.reduce(rewards)), float(np.minimum.reduce(rewards)))

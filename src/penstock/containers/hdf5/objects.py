@@ -264,7 +264,8 @@ class Template:
         cls, raw: bytes, addresses: Sequence[int], places: Sequence[tuple[str, int, int]], table: tuple[int, int]
     ) -> Template:
         """The template of bytes with addresses at these positions, and values at these places."""
-        parts, shape, end = list[Any](), "<", 0
+        parts = list[Any]()
+        shape, end = "<", 0
         numbers, values = list[int](), list[tuple[str, int]]()
         for begin, stop, path in sorted(
             [*((i, i + 8, "") for i in addresses), *((i, j, path) for path, i, j in places)]
