@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -80,3 +82,15 @@ def test_windows_are_joined_along_their_samples():
     assert both[2].strings() == ["a", "b"]
     with pytest.raises(SpecError, match="of one grid"):
         Ragged.concatenate([one, one.reshape(4, 1)])
+
+
+def test_long_rows_are_taken_without_an_index_of_their_values():
+    rows = [np.arange(size) % 251 for size in (3000, 0, 5000, 1)]
+    ragged = Ragged(np.concatenate(rows).astype(np.uint8), np.array([0, 3000, 3000, 8000, 8001]))
+    wanted = np.array([2, 1, 0, 2])
+    tracemalloc.start()
+    taken = ragged.take(wanted)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [taken[i].tolist() for i in range(4)] == [rows[i].tolist() for i in wanted]
+    assert peak < 4 * 13_000

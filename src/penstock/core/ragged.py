@@ -15,6 +15,7 @@ from penstock.core.frozen import set_fields
 from penstock.errors import SpecError
 
 PREVIEW = 8, 40  # values and characters of a row that a preview shows
+_LONG = 512  # values of a row, from which on rows are copied one by one
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,6 +166,10 @@ class Ragged:
         """
         lengths = self.lengths[rows]
         offsets = offsets_of(lengths)
+        if len(rows) and offsets[-1] >= _LONG * len(rows):  # an index of each value would be 8 times larger than bytes
+            begin = self.offsets[rows]
+            parts = [self.values[a:b] for a, b in zip(begin.tolist(), (begin + lengths).tolist(), strict=True)]
+            return Ragged(np.concatenate(parts), offsets)
         index = np.arange(int(offsets[-1]), dtype=np.int64) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
         return Ragged(self.values[index], offsets)
 
