@@ -15,7 +15,7 @@ import io
 import logging
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -145,16 +145,15 @@ def encode(pixels: AnyArray, encoding: Encoding, *, quality: int = 75, compressi
 class ImageRows:
     """Rows of a column that are encoded images. Each row is decoded alone."""
 
-    blobs: Callable[[int, int], Iterator[bytes]]
+    blobs: Callable[[IntArray, IntArray], list[bytes]]
     shape: tuple[int, ...]
     where: str
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
         """Decode the images of all spans together, on all cores."""
         stored, rows = ranges(start, length).tolist(), ranges(destination, length).tolist()
-        spans = zip(start.tolist(), (start + length).tolist(), strict=True)
-        blobs = [blob for begin, end in spans for blob in self.blobs(begin, end)]
-        decode_to(blobs, out.reshape(-1, *self.shape), rows, lambda i: f"{self.where}, row {stored[i]} of the column")
+        frames = out.reshape(-1, *self.shape)
+        decode_to(self.blobs(start, length), frames, rows, lambda i: f"{self.where}, row {stored[i]} of the column")
 
 
 @cache

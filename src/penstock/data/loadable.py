@@ -103,9 +103,10 @@ class Loadable:
                 a small number costs speed. By default, threads work on up to `threads + 1` groups of some thousand
                 samples. If neither `threads` nor `prefetch` is given, that starts with one group and grows each time
                 that the consumer waits. Not allowed for a live pipeline: `LiveOptions` has it.
-            memory: Limit in bytes for data in flight and reused buffers. The default is 1 GiB, or a quarter of the free
-                memory if that is less. Arrays that map functions allocate are not counted: leave room for them. Of a
-                live pipeline, it limits the batches that `why` keeps; `LiveOptions` has the limit of what is in flight.
+            memory: Limit in bytes for data in flight and reused buffers; in a loop, all caches of the process together
+                keep at most half of it. The default is 1 GiB, or a quarter of the free memory if that is less. Arrays
+                that map functions allocate are not counted: leave room for them. Of a live pipeline, it limits the
+                batches that `why` keeps; `LiveOptions` has the limit of what is in flight.
             allow_empty: Whether to allow datasets without a batch, for runs where some processes have no data. The
                 default is False.
 

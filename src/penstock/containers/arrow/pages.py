@@ -24,7 +24,9 @@ from penstock.core.cache import Cache
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, require
 
-PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY = 0, 2, 3, 8
+PLAIN = 0  # encodings of values
+PLAIN_DICTIONARY = 2
+RLE_DICTIONARY = 8
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "BROTLI", "ZSTD")
 _HEADER = 256  # bytes that the header of a page of pictures has at most
 _MOST = 1 << 24  # values of a page that are looked at one by one
@@ -58,10 +60,6 @@ class _Values:
 
     raw: bytes | None
     places: IntArray
-
-    def read(self, number: int, take: Take) -> bytes:
-        begin, end = self.places[number].tolist()
-        return take(begin, end) if self.raw is None else self.raw[begin:end]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +113,15 @@ class BytesChunk:
         if len(rows) and not 0 <= rows.min() <= rows.max() < self.first[-1]:
             raise FormatError(f"expected rows within the {self.first[-1]} values of the pages, got {rows.max()}")
         numbers = np.searchsorted(self.first, rows, side="right") - 1
-        blobs: list[bytes] = []
-        for number, row in zip(numbers.tolist(), (rows - self.first[numbers]).tolist(), strict=True):
+        blobs = [b""] * len(rows)
+        for number in np.unique(numbers).tolist():
             values = cache.get((key, number), lambda number=number: self._values(take, number, cache, key))
             if values is None:
                 return None
-            blobs.append(values.read(row, take))
+            mine = np.flatnonzero(numbers == number)
+            places = values.places[rows[mine] - self.first[number]].tolist()
+            for place, (begin, end) in zip(mine.tolist(), places, strict=True):
+                blobs[place] = take(begin, end) if values.raw is None else values.raw[begin:end]
         return blobs
 
     def _values(self, take: Take, number: int, cache: Cache, key: object) -> tuple[_Values | None, int]:

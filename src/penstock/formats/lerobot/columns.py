@@ -97,7 +97,7 @@ class DataFiles:
                 leaf = name if file.leaf(name) is not None else f"{name}.bytes"
                 parts = file.values(leaf, rows, self.pages)
             for block, part in zip(blocks, parts, strict=True):
-                yield block, part if part is not None else self.encoded(block, name).take(wanted[block]).blobs()
+                yield block, self.encoded(block, name).take(wanted[block]).blobs() if part is None else part
 
     def encoded(self, block: int, name: str) -> Ragged:
         """Return all images of a block, as rows of bytes."""

@@ -138,7 +138,7 @@ class _Assembly:
             blobs = RawBlobs(rows, part.shape[0]).blobs
         else:
             return None
-        first = next(blobs(0, 1))
+        first = blobs(np.zeros(1, np.int64), np.ones(1, np.int64))[0]
         if not is_jpeg(first):
             return None
         shape = leaf.shape if isinstance(leaf, Box) else _squeezed(read_header(first).shape)

@@ -235,7 +235,7 @@ class RaggedRows(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class VlenRows:
-    """Variable-length elements of a part, or its `item` of rows of lists; each read parses the dataset's header."""
+    """Variable-length elements of a part, or its `item` of rows of lists; a read parses the header of each dataset."""
 
     part: ColumnRuns
     files: Sequence[File]
@@ -243,23 +243,27 @@ class VlenRows:
     def read(self, start: IntArray, length: IntArray) -> Ragged:
         first = offsets_of(self.part.rows)
         pieces = cut(first, start, length, start)
+        begin = pieces.start - first[pieces.run]
+        opened = {run: self._dataset(run) for run in np.unique(pieces.run).tolist()}
         values = [
-            self._piece(run, begin - int(first[run]), rows)
-            for run, begin, rows in zip(pieces.run.tolist(), pieces.start.tolist(), pieces.length.tolist(), strict=True)
+            self._piece(opened[run], row, rows)
+            for run, row, rows in zip(pieces.run.tolist(), begin.tolist(), pieces.length.tolist(), strict=True)
         ]
         return Ragged.concatenate(values) if values else _empty(self.part.dtype)
 
-    def blobs(self, start: int, stop: int) -> Iterator[bytes]:
-        """Rows `start` to `stop` as bytes."""
-        one = np.ones(1, np.int64)
-        yield from self.read(one * start, one * (stop - start)).blobs()
+    def blobs(self, start: IntArray, length: IntArray) -> list[bytes]:
+        """The rows of all spans as bytes."""
+        return self.read(start, length).blobs()
 
-    def _piece(self, run: int, start: int, rows: int) -> Ragged:
+    def _dataset(self, run: int) -> Dataset:
         where = f"episode {self.part.episode[run]}/{self.part.column}"
         file = self.files[int(self.part.file[run])]
         dataset = file.open_object(int(self.part.header[run]), where)
         if not isinstance(dataset, Dataset):
             raise FormatError("expected a dataset, got a group", path=file.path, where=where)
+        return dataset
+
+    def _piece(self, dataset: Dataset, start: int, rows: int) -> Ragged:
         piece = Ragged(*(dataset.read_vlen() if not dataset.shape else dataset.read_vlen(start, start + rows)))
         if self.part.item < 0:
             return piece
@@ -331,9 +335,9 @@ class RawBlobs:
     rows: RowReader
     width: int
 
-    def blobs(self, start: int, stop: int) -> Iterator[bytes]:
-        """Rows `start` to `stop`."""
-        raw = np.zeros((stop - start, self.width), np.uint8)
-        one = np.ones(1, np.int64)
-        self.rows.gather(one * start, one * (stop - start), one * 0, raw.reshape(-1))
-        return (row.tobytes() for row in raw)
+    def blobs(self, start: IntArray, length: IntArray) -> list[bytes]:
+        """The rows of all spans."""
+        places = offsets_of(length)
+        raw = np.zeros((int(places[-1]), self.width), np.uint8)
+        self.rows.gather(start, length, places[:-1], raw.reshape(-1))
+        return [row.tobytes() for row in raw]
