@@ -175,12 +175,12 @@ def test_fields_of_checked_rows_are_copied_and_stay_within_the_rows() -> None:
     rows, places = encode(frames), np.array([0, 3, 8, 5])
     for name in SPEC:
         byte, wanted = int((FRAME.fields or {})[name][1]), frames.view(FRAME)[name][places, 0]
-        for checked in (False, True):
+        for is_checked in (False, True):
             out = np.zeros((9, SPEC[name].row_bytes), np.uint8)
-            assert decode_field(rows.values, rows.offsets, places, byte, out, checked=checked) == -1
+            assert decode_field(rows.values, rows.offsets, places, byte, out, is_checked=is_checked) == -1
             assert out[places].tobytes() == wanted.tobytes()
             assert not out[[1, 2, 4, 6, 7]].any()
     one, out = np.array([1]), np.zeros((2, 4), np.uint8)
     for begin, end in ((-8, 200), (0, 119), (0, 1 << 40), (50, 10)):
         offsets = np.array([0, begin, end])
-        assert decode_field(rows.values, offsets, one, 0, out, checked=True) == 1
+        assert decode_field(rows.values, offsets, one, 0, out, is_checked=True) == 1

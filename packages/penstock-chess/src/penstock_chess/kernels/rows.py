@@ -75,12 +75,12 @@ def decode_rows(values: ByteArray, offsets: IntArray, frames: ByteArray) -> int:
 
 
 def decode_field(
-    values: ByteArray, offsets: IntArray, places: IntArray, byte: int, out: ByteArray, *, checked: bool = False
+    values: ByteArray, offsets: IntArray, places: IntArray, byte: int, out: ByteArray, *, is_checked: bool = False
 ) -> int:
     """Write one field of the compact rows at `places`, the field that begins at `byte` of a frame, to the same places
     of `out`; return the first of them that is damaged, or -1.
 
-    Of rows that were `checked` by another call, small fields are copied without a check of what follows.
+    With `is_checked`, of rows that another call has checked, small fields are copied without a check of what follows.
     """
     width = out.shape[1]
     inside = byte + width <= PROBS or (byte, width) in _WHOLE or TAIL <= byte <= SPARE - width
@@ -89,7 +89,7 @@ def decode_field(
     if len(places) and read_only(places).view(np.uint64).max() >= len(out):  # negative ones are large
         raise ValueError(f"expected places within 0:{len(out)}, got {places.min()} to {places.max()}")
     arrays = read_only(values), read_only(offsets), read_only(places)
-    if checked and (byte < PROBS or TAIL <= byte < SPARE):
+    if is_checked and (byte < PROBS or TAIL <= byte < SPARE):
         return _copy_field(*arrays, byte if byte < PROBS else byte + 24 - TAIL, out)
     return _decode_field(*arrays, byte, out, np.empty(STORED, np.uint64))
 

@@ -31,7 +31,7 @@ ROWS = Spec({ROW: Field(np.dtype("u1"), kind="ragged")})
 class _LastRows(threading.local):
     selection: Selection | None = None
     rows: Ragged | None = None
-    checked = False
+    is_checked = False
 
 
 class ArchiveSource(OverlaySource):
@@ -64,17 +64,17 @@ class ArchiveSource(OverlaySource):
         values, offsets = row_bytes(self._rows(selection))
         places = expand(selection.destination, selection.length)
         into, last = out.reshape(-1).view(np.uint8).reshape(-1, width), self._last
-        bad = decode_field(values, offsets, places, _BYTES[column], into, checked=last.checked)
+        bad = decode_field(values, offsets, places, _BYTES[column], into, is_checked=last.is_checked)
         if bad >= 0:
             raise self._damaged(int(expand(selection.start, selection.length)[places == bad][0]))
-        last.checked = True
+        last.is_checked = True
 
     def _rows(self, selection: Selection) -> Ragged:
         """The compact rows of a selection, kept until this thread asks for another one: columns are read in turn."""
         last = self._last
         if last.rows is None or last.selection is not selection:
             last.selection, last.rows = selection, self._store.read_ragged(ROW, selection)
-            last.checked = False
+            last.is_checked = False
         return last.rows
 
     def frames(self, e: int) -> ByteArray:
