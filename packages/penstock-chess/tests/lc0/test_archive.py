@@ -24,6 +24,7 @@ from penstock.testing.sources import SourceContract
 from penstock_chess.compact import encode
 from penstock_chess.formats.archive import FORMAT, ArchiveSource, ArchiveWriter
 from penstock_chess.formats.lc0 import FRAME, SPEC, Lc0Source, open_chunks, packed_chunk
+from penstock_chess.kernels.rows import decode_field
 from penstock_chess.tensors import ChessTensors
 
 CHUNKS = ("gz/training.700001.gz", "v7/training.700027.gz", "old/v3.gz", "old/v4.gz", "old/v5.gz")
@@ -167,3 +168,19 @@ def test_other_columns_and_options_are_refused(tmp_path: Path) -> None:
     assert recognise(tmp_path / "good")[0] is FORMAT
     with FORMAT.open(tmp_path / "good", episodes=0) as source:
         assert len(source) == 0
+
+
+def test_fields_of_checked_rows_are_copied_and_stay_within_the_rows() -> None:
+    frames = random_frames(5, 9)
+    rows, places = encode(frames), np.array([0, 3, 8, 5])
+    for name in SPEC:
+        byte, wanted = int((FRAME.fields or {})[name][1]), frames.view(FRAME)[name][places, 0]
+        for is_checked in (False, True):
+            out = np.zeros((9, SPEC[name].row_bytes), np.uint8)
+            assert decode_field(rows.values, rows.offsets, places, byte, out, is_checked=is_checked) == -1
+            assert out[places].tobytes() == wanted.tobytes()
+            assert not out[[1, 2, 4, 6, 7]].any()
+    one, out = np.array([1]), np.zeros((2, 4), np.uint8)
+    for begin, end in ((-8, 200), (0, 119), (0, 1 << 40), (50, 10)):
+        offsets = np.array([0, begin, end])
+        assert decode_field(rows.values, offsets, one, 0, out, is_checked=True) == 1

@@ -12,8 +12,10 @@ import numpy.typing as npt
 import pytest
 
 import penstock
+from penstock.core.selection import Selection
 from penstock.formats.base.format import recognise
-from penstock_chess.formats.lc0 import FRAME, RECORDS, SPEC, ChunkFile, Lc0Source, open_chunks
+from penstock_chess.formats.lc0 import FRAME, RECORDS, SPEC, ChunkError, ChunkFile, Lc0Source, open_chunks
+from penstock_chess.formats.lc0 import source as source_module
 
 Rows = npt.NDArray[np.void]
 
@@ -198,3 +200,38 @@ def test_threads_that_want_one_game_inflate_it_once(golden: Path, monkeypatch: p
     for thread in threads:
         thread.join()
     assert loads == [0]  # the only chunk of the second file
+
+
+@pytest.mark.parametrize("most", [1 << 13, 3])
+def test_columns_that_are_read_together_unpack_a_game_once(
+    golden: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(source_module, "MOST_ROWS", most)
+    loads: list[int] = []
+    load = ChunkFile.load
+
+    def counted(self: ChunkFile, i: int, *args: Any) -> Any:
+        loads.append(i)
+        return load(self, i, *args)
+
+    with Lc0Source(golden / "formats") as kept, Lc0Source(golden / "formats", cache_bytes=0) as games:
+        picks = np.random.default_rng(1).integers(0, games.steps, 60)
+        expected = penstock.EpisodeDataset(kept).windows(1)[picks]
+        monkeypatch.setattr(ChunkFile, "load", counted)
+        for _ in range(2):
+            found = penstock.EpisodeDataset(games).windows(1)[picks]
+            for name in SPEC:
+                assert found[name].tobytes() == expected[name].tobytes(), name
+        unpacked = 2 * len(np.unique(np.searchsorted(games.offsets, picks, "right")))
+        assert len(loads) == unpacked * (1 if most > 60 else len(SPEC))
+
+
+def test_columns_behind_damage_are_refused_each_time(golden: Path, tmp_path: Path) -> None:
+    raw = bytearray((golden / "gz/training.700027.gz").read_bytes())
+    raw[len(raw) // 2] ^= 255
+    (tmp_path / "training.1.gz").write_bytes(raw)
+    with Lc0Source(tmp_path / "training.1.gz") as games:
+        one = Selection.of_rows(np.arange(2))
+        for _ in range(2):
+            with pytest.raises(ChunkError):
+                games.read(["planes"], one)

@@ -188,10 +188,9 @@ class ChunkLoader:
         `chosen` returns the places in all chunks, and the offsets of the chunks, from their numbers of frames.
         """
         try:
-            found = self._catalog.in_table(number)
-            if found is None:
+            if (numbers_in_table := self._catalog.in_table(number)) is None:
                 return None
-            table, chunks = found
+            table, chunks = numbers_in_table
             places, cuts = chosen(table.lengths(chunks))
             counts = np.diff(cuts)
             rows = table.gather(np.repeat(chunks, counts), places, self.hooks)

@@ -74,17 +74,24 @@ def decode_rows(values: ByteArray, offsets: IntArray, frames: ByteArray) -> int:
     return _decode_rows(read_only(values), read_only(offsets), frames, np.empty(STORED, np.uint64))
 
 
-def decode_field(values: ByteArray, offsets: IntArray, places: IntArray, byte: int, out: ByteArray) -> int:
+def decode_field(
+    values: ByteArray, offsets: IntArray, places: IntArray, byte: int, out: ByteArray, *, is_checked: bool = False
+) -> int:
     """Write one field of the compact rows at `places`, the field that begins at `byte` of a frame, to the same places
-    of `out`; return the first of them that is damaged, or -1."""
+    of `out`; return the first of them that is damaged, or -1.
+
+    With `is_checked`, of rows that another call has checked, small fields are copied without a check of what follows.
+    """
     width = out.shape[1]
     inside = byte + width <= PROBS or (byte, width) in _WHOLE or TAIL <= byte <= SPARE - width
     if len(out) != len(offsets) - 1 or not inside:
         raise ValueError(f"expected a field in each of {len(offsets) - 1} rows, got {list(out.shape)} at byte {byte}")
     if len(places) and read_only(places).view(np.uint64).max() >= len(out):  # negative ones are large
         raise ValueError(f"expected places within 0:{len(out)}, got {places.min()} to {places.max()}")
-    words = np.empty(STORED, np.uint64)
-    return _decode_field(read_only(values), read_only(offsets), read_only(places), byte, out, words)
+    arrays = read_only(values), read_only(offsets), read_only(places)
+    if is_checked and (byte < PROBS or TAIL <= byte < SPARE):
+        return _copy_field(*arrays, byte if byte < PROBS else byte + 24 - TAIL, out)
+    return _decode_field(*arrays, byte, out, np.empty(STORED, np.uint64))
 
 
 def check_rows(values: ByteArray, offsets: IntArray, forced: int) -> int:
@@ -312,6 +319,20 @@ def _decode_field(
             memcpy(to, row + byte, width)
         else:
             memcpy(to, row + 24 + byte - TAIL, width)
+    return -1
+
+
+@kernel("u1[1Cr] i8[1Cr] i8[1Cr] i8 u1[2C]")
+def _copy_field(values: ByteArray, offsets: IntArray, places: IntArray, byte: int, out: ByteArray) -> int:
+    """Write the field that begins at `byte` of a row, in its header."""
+    base, first = np.int64(values.ctypes.data), np.int64(out.ctypes.data)
+    width = out.shape[1]
+    for i in range(len(places)):
+        place = int(places[i])
+        begin, end = offsets[place], offsets[place + 1]
+        if begin < 0 or end > len(values) or end - begin < HEADER:
+            return place
+        memcpy(first + place * width, base + begin + byte, width)
     return -1
 
 

@@ -31,6 +31,7 @@ ROWS = Spec({ROW: Field(np.dtype("u1"), kind="ragged")})
 class _LastRows(threading.local):
     selection: Selection | None = None
     rows: Ragged | None = None
+    is_checked = False
 
 
 class ArchiveSource(OverlaySource):
@@ -62,15 +63,18 @@ class ArchiveSource(OverlaySource):
         width = SPEC[column].row_bytes
         values, offsets = row_bytes(self._rows(selection))
         places = expand(selection.destination, selection.length)
-        bad = decode_field(values, offsets, places, _BYTES[column], out.reshape(-1).view(np.uint8).reshape(-1, width))
+        into, last = out.reshape(-1).view(np.uint8).reshape(-1, width), self._last
+        bad = decode_field(values, offsets, places, _BYTES[column], into, is_checked=last.is_checked)
         if bad >= 0:
             raise self._damaged(int(expand(selection.start, selection.length)[places == bad][0]))
+        last.is_checked = True
 
     def _rows(self, selection: Selection) -> Ragged:
         """The compact rows of a selection, kept until this thread asks for another one: columns are read in turn."""
         last = self._last
         if last.rows is None or last.selection is not selection:
             last.selection, last.rows = selection, self._store.read_ragged(ROW, selection)
+            last.is_checked = False
         return last.rows
 
     def frames(self, e: int) -> ByteArray:

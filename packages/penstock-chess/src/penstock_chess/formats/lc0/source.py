@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -28,14 +29,20 @@ from penstock_chess.formats.lc0.chunks import LIMIT, ChunkFile, Counted
 from penstock_chess.formats.lc0.errors import ChunkError, Reason
 from penstock_chess.formats.lc0.files import files_at, opened, read_metadata
 from penstock_chess.formats.lc0.frame_counts import FrameCounts
-from penstock_chess.formats.lc0.records import SPEC, values
+from penstock_chess.formats.lc0.records import FRAME, SPEC, values
 from penstock_chess.formats.lc0.upgrade import Missing, check_missing
 
 CACHE_BYTES = 256 << 20
 FETCHED = 64  # files behind URLs that are asked for at a time
+MOST_ROWS = 1 << 13  # frames that a thread keeps until it reads others: 65 MiB
 SMALL = 1 << 18  # bytes of a file that are asked for before it is opened
 
 Damaged = Literal["drop", "refuse"]
+
+
+class _LastFrames(threading.local):
+    selection: Selection | None = None
+    frames: ByteArray | None = None
 
 
 class Lc0Source(StateSource[SourceState]):
@@ -96,6 +103,7 @@ class Lc0Source(StateSource[SourceState]):
             account=Account(with_counts(self._left_out)),
         )
         self._kept = Cache(cache_bytes)
+        self._last = _LastFrames()
         self._closed = False
 
     def _open_files(
@@ -166,18 +174,32 @@ class Lc0Source(StateSource[SourceState]):
         return self._kept.array(e, lambda: self._load(e))
 
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
-        """Each game that is touched is inflated once, if it is not kept; its rows are then one gather."""
+        """Each game that is touched is inflated once, if it is not kept, also for several columns in turn."""
         if column not in SPEC:
             raise KeyError(f"expected a column among {list(SPEC)}, got {column!r}")
-        places = expand(selection.destination, selection.length)
+        places, n = expand(selection.destination, selection.length), int(selection.length.sum())
+        if n > MOST_ROWS:
+            for chosen, frames, rows in self._pieces(selection):
+                out[places[chosen]] = values(frames, column)[rows]
+            return
+        last = self._last
+        if last.frames is None or last.selection is not selection:
+            every = np.empty((n, FRAME.itemsize), np.uint8)
+            for chosen, frames, rows in self._pieces(selection):
+                every[chosen] = frames[rows]
+            last.selection, last.frames = selection, every
+        out[places] = values(last.frames, column)
+
+    def _pieces(self, selection: Selection) -> Iterator[tuple[IntArray, ByteArray, IntArray]]:
+        """For each game that is touched: which rows of the selection it has, frames, and the places of these rows."""
         for e, chosen, rows in self._by_game(selection):
             number, i = self._chunks[e]
             file = self._files[number]
             if file.remote is not None and file.is_plain(i):
                 needed, which = np.unique(rows, return_inverse=True)
-                out[places[chosen]] = values(file.plain_frames(i, needed), column)[which]
+                yield chosen, file.plain_frames(i, needed), which
             else:
-                out[places[chosen]] = values(self.frames(e), column)[rows]
+                yield chosen, self.frames(e), rows
 
     @override
     def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
@@ -213,6 +235,7 @@ class Lc0Source(StateSource[SourceState]):
     def close(self) -> None:
         """Let go of the files; arrays that were handed out stay valid."""
         self._closed = True
+        self._last = _LastFrames()
         for file in self._files:
             file.close()
 
