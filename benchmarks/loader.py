@@ -5,21 +5,25 @@ its best setting (one fetch a batch), and ten times as fast as with its usual on
 at the same rate; a thousand skipped ranges cost nothing that shows; resuming at any of 10^9 samples takes below
 100 ms at the 99th percentile, with a state below 1 kB; asking for what is behind a ticket some milliseconds.
 
-    python benchmarks/loader.py [--seconds 2] [--records 10000000]
+What two threads make of a mapped function of Python alone stands without a claim: it depends on the GIL. `--python`
+measures nothing else, and needs no PyTorch, so that it runs on a free-threaded Python.
+
+    python benchmarks/loader.py [--seconds 2] [--records 10000000] [--python]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
 import figures
 import numpy as np
-import torch
 from lengths_only import LengthsOnly
 
 import penstock
@@ -77,33 +81,62 @@ def throughput(seconds: float, steps: int) -> None:
     peer(seconds)
 
 
-class PeerRecords(torch.utils.data.Dataset[Any]):
-    """The same records as PyTorch has them."""
+def digits(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Add up the digits of numbers, by a loop of Python."""
+    sums: list[int] = []
+    for number in columns["x"].tolist():
+        rest, added = number, 0
+        while rest:
+            added += rest % 10
+            rest //= 10
+        sums.append(added)
+    return {"digits": np.array(sums)}
 
-    def __init__(self, n: int) -> None:
-        self.x, self.y = torch.arange(n, dtype=torch.int32), torch.arange(n, dtype=torch.int32)
 
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, i: int) -> dict[str, torch.Tensor]:
-        return {"x": self.x[i], "y": self.y[i]}
-
-
-class PeerBatches(PeerRecords):
-    """And fetched a batch at a time."""
-
-    def __getitems__(self, numbers: list[int]) -> dict[str, torch.Tensor]:
-        chosen = torch.tensor(numbers)
-        return {"x": self.x[chosen], "y": self.y[chosen]}
+def python_functions(seconds: float, steps: int, rounds: int = 7) -> None:
+    """How many more samples two threads make than one, in turns, and what a sample costs in CPU time."""
+    data = records(steps).map(digits)
+    gains: list[float] = []
+    costs: list[float] = []
+    for _ in range(rounds):
+        reached: list[float] = []
+        spent: list[float] = []
+        for threads in (1, 2):
+            begin = time.process_time()
+            loader = data.loader(BATCH, threads=threads)
+            reached.append(rate(loader, lambda batch: batch.n, seconds))
+            spent.append((time.process_time() - begin) / loader.stats.samples)
+        gains.append(reached[1] / reached[0])
+        costs.append(spent[1] / spent[0])
+    gil = "with" if getattr(sys, "_is_gil_enabled", lambda: True)() else "without"
+    note = f"from {min(gains):.2f} to {max(gains):.2f}; CPU time of a sample {statistics.median(costs):.2f} x"
+    line(f"a mapped function of Python {gil} a GIL, 2 threads over 1", f"{statistics.median(gains):.2f} x", note)
 
 
 def peer(seconds: float) -> None:
+    """The same records from PyTorch's DataLoader."""
+    import torch  # here: `--python` does without
+
+    class Records:
+        def __init__(self, n: int) -> None:
+            self.x, self.y = torch.arange(n, dtype=torch.int32), torch.arange(n, dtype=torch.int32)
+
+        def __len__(self) -> int:
+            return len(self.x)
+
+        def __getitem__(self, i: int) -> dict[str, torch.Tensor]:
+            return {"x": self.x[i], "y": self.y[i]}
+
+    class Batches(Records):
+        def __getitems__(self, numbers: list[int]) -> dict[str, torch.Tensor]:
+            chosen = torch.tensor(numbers)
+            return {"x": self.x[chosen], "y": self.y[chosen]}
+
     def as_it_is(batch: Any) -> Any:
         return batch
 
-    one = torch.utils.data.DataLoader(PeerRecords(1_000_000), BATCH, shuffle=True)
-    many = torch.utils.data.DataLoader(PeerBatches(1_000_000), BATCH, shuffle=True, collate_fn=as_it_is)
+    one: Any = torch.utils.data.DataLoader(Records(1_000_000), BATCH, shuffle=True)
+    many: Any = torch.utils.data.DataLoader(Batches(1_000_000), BATCH, shuffle=True, collate_fn=as_it_is)
     line("PyTorch DataLoader, tiny records", f"{rate(one, lambda b: len(b['x']), seconds):,.0f}/s")
     line("PyTorch DataLoader, one fetch a batch", f"{rate(many, lambda b: len(b['x']), seconds):,.0f}/s")
 
@@ -152,7 +185,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
     parser.add_argument("--records", type=int, default=10_000_000)
+    parser.add_argument("--python", action="store_true", help="only what threads make of a function of Python")
     options = parser.parse_args()
+    python_functions(options.seconds, options.records)
+    if options.python:
+        return
     throughput(options.seconds, options.records)
     resume()
 

@@ -356,6 +356,19 @@ def test_a_library_next_to_a_module_of_kernels_needs_no_numba(monkeypatch: pytes
             assert out.tolist() == [1, 3, 5]
 
 
+@pytest.mark.skipif(not building.c_compiler(), reason="there is no C compiler")
+@pytest.mark.parametrize("gil", [True, False])
+def test_the_extension_asks_for_the_limited_api_only_where_python_has_a_gil(gil: bool, tmp_path: Path) -> None:
+    """Headers of a free-threaded Python refuse it, and only `pyconfig.h` says that they are such headers."""
+    (tmp_path / "numpy").mkdir()
+    for name in ("Python.h", "numpy/arrayobject.h"):
+        (tmp_path / name).touch()
+    (tmp_path / "pyconfig.h").write_text("" if gil else "#define Py_GIL_DISABLED 1\n")
+    command = [*building.c_compiler(), "-E", "-dM", f"-I{tmp_path}", str(building.BINDING)]
+    defined = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert ("Py_LIMITED_API" in defined) is gil
+
+
 def test_objects_are_emitted_for_machines_that_this_one_is_not() -> None:
     from penstock.kernels import objects, reading
 

@@ -1,6 +1,7 @@
 /* Functions that Python calls for kernels that are compiled ahead. A kernel is `int kernel(void *result, const int64_t
    *slots)`: a slot for each scalar, and for each array its address, its shape and its strides. Arguments must have
    exactly the types of a signature, as with numba. Kernels run without the GIL. */
+#include <pyconfig.h> /* says whether Python has a GIL: the limited API wants one */
 #ifndef Py_GIL_DISABLED
 #define Py_LIMITED_API 0x030B0000
 #endif
