@@ -19,8 +19,8 @@ cameras, with a thread for each core: no loader that decodes each batch by itsel
 
 Third table, with `--cpu` alone: CPU time of one frame of the same batches, loaded on one core. *Decoding* is libdav1d
 on the packets that the wanted frames need, each once, without converting them: the part that no loader without a cache
-can save. The peer needs `lerobot==0.6.1` (`make .build/lerobot.stamp`) and, for torchcodec, an FFmpeg
-that it finds.
+can save, so the last column is the most that such a loader can gain. The peer needs `lerobot==0.6.1`
+(`make .build/lerobot.stamp`) and, for torchcodec, an FFmpeg that it finds.
 """
 
 from __future__ import annotations
@@ -334,9 +334,10 @@ def cpu_against_lerobot(peer: str, folder: Path, rounds: int, batches: int) -> N
             found = called(python, "--load", way, "--root", root, "--batches", str(batches), "--cpu")
             if found is not None:
                 seconds[way] = min(seconds.get(way, np.inf), found)
-    print(f"\n{'CPU time of one frame':28} {'ms':>8} {'of penstock':>12}")
+    print(f"\n{'CPU time of one frame':28} {'ms':>8} {'of penstock':>12} {'of decoding':>12}")
     for way, found in seconds.items():
-        print(f"{way:28} {1000 * found:8.2f} {found / seconds['penstock']:10.2f} x")
+        parts = found / seconds["penstock"], found / seconds["decoding"]
+        print(f"{way:28} {1000 * found:8.2f} {parts[0]:10.2f} x {parts[1]:10.2f} x")
         figures.record(f"frame.{way}", found, "s")
         if way != "penstock":
             figures.record(f"less_than.{way}", found / seconds["penstock"], "x")

@@ -90,7 +90,6 @@ EXTRAS = {
     "arrow": "Parquet and Arrow: tables, LeRobot, Minari",
     "images": "JPEG, PNG and other pictures",
     "jpeg": "faster JPEG",
-    "png": "faster PNG",
     "jpegxl": "pictures in Zarr stores as JPEG XL",
     "video": "video files",
     "audio": "sound files",

@@ -3,18 +3,18 @@
 The header is read first: an image of another shape, or of more pixels than the limit, is refused before any pixel is
 decoded. Colours of 16 bits are kept by `decode_into`; `decode` takes their upper 8 bits.
 
-Pillow decodes any image, and says what is wrong with a damaged one. Where they are installed, imagecodecs decodes PNG
-images without a palette, and simplejpeg JPEG images, with the same result, into the rows of the caller. An image with
-which they have the least trouble goes to Pillow.
+Pillow decodes any image, and says what is wrong with a damaged one. PNG images without palette and interlacing are
+decoded here, and JPEG images by simplejpeg, where it is installed, with the same result, into the rows of the caller.
+An image with which they have the least trouble goes to Pillow.
 """
 
 from __future__ import annotations
 
 import importlib
 import io
-import logging
 import math
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,10 +23,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from penstock.containers.tar.compress import inflating
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import ranges
 from penstock.errors import DataError, FormatError, UnsafeDataError, require
 from penstock.flow import cores, for_each
+from penstock.kernels.png import undo_filters
 
 Encoding = Literal["png", "jpeg", "tiff"]
 
@@ -40,8 +42,10 @@ _CHANNELS = {"L": 1, "I;16": 1, "F": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 _DTYPES = {"I;16": np.dtype(np.uint16), "F": np.dtype(np.float32)}  # of modes that are not uint8
 _DEPTHS = {"jpeg": (np.uint8,), "png": (np.uint8, np.uint16), "tiff": (np.uint8, np.uint16, np.float32)}
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
-_PNG_HEAD = struct.Struct(">8sI4sIIBB")  # start, size and name of the first chunk, width, height, depth, colour
+_PNG_HEAD = struct.Struct(">8sI4sIIBBBBBI")  # start, size and name of the first chunk, its fields, its checksum
 _PNG_CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}  # by the type of colour; palettes are left out
+_PNG_CHUNK = struct.Struct(">I4s")
+_PNG_ELSEWHERE = (b"tRNS", b"acTL", b"fdAT")  # chunks that change what the pixels are, beside those that must be known
 _COLOURS = {"Gray": "GRAY", "YCbCr": "RGB"}  # what simplejpeg decodes as Pillow does, and to which colours
 _NATIVE = {"1": "L", "I;16B": "I;16", "PA": "RGBA", "CMYK": "RGB", "La": "LA", "RGBa": "RGBA"}
 
@@ -164,38 +168,66 @@ def _optional(name: str) -> Any:
     return None
 
 
-@cache
-def _imagecodecs() -> Any:
-    """Return the module, or None. Its warnings are printed only where a program handles logs."""
-    if (module := _optional("imagecodecs")) is not None:
-        logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
-    return module
-
-
 def _png_header(blob: bytes) -> tuple[tuple[int, int, int], int] | None:
     """Return shape and bits of a channel of a PNG image, or None for one that Pillow has to read."""
-    if not is_png(blob) or len(blob) < _PNG_HEAD.size or _imagecodecs() is None:
+    if not is_png(blob) or len(blob) < _PNG_HEAD.size:
         return None
-    _, size, name, width, height, depth, colour = _PNG_HEAD.unpack_from(blob)
-    if (size, name) != (13, b"IHDR") or depth not in (8, 16) or colour not in _PNG_CHANNELS or not width * height:
+    _, size, name, width, height, depth, colour, method, filters, interlaced, checksum = _PNG_HEAD.unpack_from(blob)
+    if (size, name, method, filters, interlaced) != (13, b"IHDR", 0, 0, 0) or not width * height:
+        return None
+    if depth not in (8, 16) or colour not in _PNG_CHANNELS or inflating().crc32(blob[12:29]) != checksum:
         return None
     return (height, width, _PNG_CHANNELS[colour]), depth
+
+
+def _png_data(blob: bytes) -> bytes | memoryview | None:
+    """Return the compressed pixels of a PNG image, or None for one that Pillow has to read."""
+    crc32, view = inflating().crc32, memoryview(blob)
+    parts: list[memoryview] = []
+    begin, complete = _PNG_HEAD.size, False
+    while begin + 12 <= len(blob):
+        size, name = _PNG_CHUNK.unpack_from(blob, begin)
+        end = begin + 8 + size
+        if end + 4 > len(blob) or crc32(view[begin + 4 : end]) != int.from_bytes(blob[end : end + 4]):
+            return None
+        if name == b"IEND":
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        if name == b"IDAT":
+            if complete:
+                return None
+            parts.append(view[begin + 8 : end])
+        elif name in _PNG_ELSEWHERE or not name[0] & 32:  # a small first letter marks optional chunks
+            return None
+        else:
+            complete = bool(parts)
+        begin = end + 4
+    return None
 
 
 def _decode_png(blob: bytes, out: AnyArray) -> bool:
     """Decode a PNG image into a C-contiguous array `[h, w, channels]`. Returns False for one that Pillow has to read.
 
-    libpng, in imagecodecs, checks the same checksums as Pillow. It makes a channel of a transparent colour, so the
-    shape differs then, which is an error.
+    No more is inflated than fits the array.
     """
     header = _png_header(blob)
     if header is None or header[0] != out.shape or 8 * out.dtype.itemsize != header[1]:
         return False
-    module = _imagecodecs()
-    try:
-        module.png_decode(blob, out=out[..., 0] if out.shape[2] == 1 else out)
-    except (module.PngError, ValueError):
+    if (data := _png_data(blob)) is None:
         return False
+    module = inflating()
+    size = out.nbytes + len(out)  # each row begins with the number of its filter
+    inflate = module.decompressobj()
+    try:
+        raw = inflate.decompress(data, size + 1)  # one more, to see the end
+    except module.error:
+        return False
+    if len(raw) != size or not inflate.eof or inflate.unused_data:
+        return False
+    pixels = out.reshape(-1).view(np.uint8)
+    if not undo_filters(np.frombuffer(raw, np.uint8), pixels, len(out), out.itemsize * out.shape[2]):
+        return False
+    if out.itemsize == 2 and sys.byteorder == "little":
+        out.byteswap(inplace=True)
     return True
 
 

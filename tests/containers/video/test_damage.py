@@ -141,9 +141,10 @@ def test_a_file_that_is_replaced_or_written_to(tmp_path: Path, videos: dict[str,
 
 
 def test_indexes_are_kept_between_processes(
-    own_cache: Path, monkeypatch: pytest.MonkeyPatch, videos: dict[str, Path]
+    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, videos: dict[str, Path]
 ) -> None:
-    path = videos["h264.mp4"]
+    path = Path(shutil.copy(videos["h264.mp4"], tmp_path))
+    os.utime(path, ns=(10**18, 10**18))
     made = packet_index(path)
     (kept,) = (own_cache / "videos").iterdir()
     with monkeypatch.context() as patch:
@@ -159,6 +160,19 @@ def test_indexes_are_kept_between_processes(
     shutil.rmtree(own_cache)
     own_cache.write_text("a file where the folder should be")
     np.testing.assert_array_equal(packet_index(path).ticks, made.ticks)
+
+
+def test_a_file_that_is_written_again_within_one_tick_of_the_clock_is_indexed_again(
+    own_cache: Path, tmp_path: Path, videos: dict[str, Path]
+) -> None:
+    path, contents = tmp_path / "film.mp4", [videos[name].read_bytes() for name in ("h264.mp4", "av1.mp4")]
+    path.touch()
+    now = path.stat().st_mtime_ns + 10**15  # so that the clock of the test does not matter
+    for content in contents:
+        padding = max(map(len, contents)) + 8 - len(content)
+        path.write_bytes(content + padding.to_bytes(4, "big") + b"free" + bytes(padding - 8))
+        os.utime(path, ns=(now, now))
+        np.testing.assert_array_equal(packet_index(path).offset, packet_index(path, keep=False).offset)
 
 
 def test_indexes_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch, videos: dict[str, Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.containers.video import VideoFiles, packet_index
+from penstock.containers.video import VideoFiles, VideoWriter, packet_index
 from penstock.containers.video.decoders import Decoder
 from penstock.errors import ArgumentError, FormatError, MissingExtraError
 from tests.containers.video.conftest import FRAMES, HEIGHT, KINDS, WIDTH, decoded, encode, pictures
@@ -230,3 +231,27 @@ def test_frames_that_skipping_lost_are_decoded_again(videos: dict[str, Path], mo
     monkeypatch.setattr(Decoder, "frames", frames)
     expected, _ = decoded(videos["h264_long.mp4"])
     np.testing.assert_array_equal(read(VideoFiles([videos["h264_long.mp4"]]), 0, [30, 2]), expected[[30, 2]])
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from penstock.containers.video import VideoFiles
+files, frames = VideoFiles(sys.argv[1:], threads=0), np.arange(24)
+out = np.zeros((24, 480, 640, 3), np.uint8)
+faults = []
+for _ in range(3):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    files.read(0, frames, frames, out)
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(faults[-1])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the allocator of other systems has other rules")
+def test_the_memory_of_converted_frames_is_used_again(tmp_path: Path) -> None:
+    with VideoWriter(tmp_path / "film.mp4", 30, codec="libx264") as writer:
+        for i in range(24):
+            writer.append(np.full((480, 640, 3), 10 * i, np.uint8))
+    command = [sys.executable, "-c", FAULTS, str(tmp_path / "film.mp4")]
+    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) < 24

@@ -11,13 +11,15 @@ few decoders.
   shown before its key frame (an open group of pictures).
 
 The index is kept in the user's cache and never comes with the data, whose author could make any bytes look like
-packets.
+packets. It counts while the file has the same size, time and inode; folders say nothing. The index of a file that was
+written within `SETTLED` of its reading is not kept, because two versions of the file may have one time.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import FormatError, MissingExtraError, UnsafeDataError, require
 from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.descriptors import open_regular
+from penstock.files.listing import SETTLED
 from penstock.files.remote import open_file, read_at, remote_file
 from penstock.files.user_cache import make_room, user_cache
 
@@ -225,10 +228,11 @@ def packet_index(path: Path, stream: int = 0, *, keep: bool = True) -> PacketInd
         key = f"{path} {stream} {identity}"
         if place is not None and (kept := read_arrays(place, MAGIC, key)) is not None:
             return _index(identity, *kept)
+        settled = identity.inode == 0 or identity.modified < time.time_ns() - SETTLED  # 0: behind a URL
         header, arrays = _demuxed(file, path, stream)
         if FileIdentity.of(fd, path) != identity:
             raise FormatError("expected a file that stays as it is, got one that changed while it was read", path=path)
-        if place is not None:
+        if place is not None and settled:
             _keep(place, key, header, arrays)
         return _index(identity, header, arrays)
 

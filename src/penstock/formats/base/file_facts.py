@@ -25,7 +25,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.files.arrays import read_arrays, write_arrays
-from penstock.files.listing import FilePaths, FileStates, file_states
+from penstock.files.listing import SETTLED, FilePaths, FileStates, file_states
 from penstock.files.remote import FileState, is_mirrored, remote_errors_kept
 from penstock.files.user_cache import make_room, user_cache
 from penstock.flow import OrderedMap, PrefetchLimits
@@ -33,7 +33,6 @@ from penstock.flow import OrderedMap, PrefetchLimits
 MAGIC = b"penstock files 2\n"
 MANY_FILES = 1024
 """Files of a dataset from which on what opening learns of them is kept."""
-SETTLED = 2_000_000_000  # ns: times of files are as coarse as 2 s on some file systems
 BYTES = 8 << 30  # that all tables together may have
 _SUFFIX = ".penstock-files"
 AT_ONCE = 512
