@@ -182,8 +182,8 @@ def _version(name: str) -> str:
             described = (
                 re.fullmatch(rf"{name}-([^-]+)(-.+)?\.(dist|egg)-info", entry) for entry in os.listdir(folder or ".")
             )
-            if (found := next(filter(None, described), None)) is not None:
-                return found[1]
+            if (match := next(filter(None, described), None)) is not None:
+                return match[1]
     return ""
 
 

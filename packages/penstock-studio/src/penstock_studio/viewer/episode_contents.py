@@ -22,7 +22,6 @@ from penstock.containers.images import encode
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.cache import Cache
 from penstock.core.frames import pictures
-from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Field, is_camera
 from penstock.data.dataset import EpisodeDataset
@@ -245,15 +244,12 @@ class EpisodeContents:
     def _words(self, column: str, first: int, last: int) -> list[str]:
         """Rows of a column of the source, each as text."""
         field = self._data.spec[column]
-        if not field.ragged:
-            words = [str(row) for row in self.rows(column, first, last).tolist()]
+        if field.ragged:
+            rows = self._data.source.read_ragged(column, Selection.consecutive(first, last)).reshape(last - first)
+            is_text = field.kind == "text"
+            words = rows.strings() if is_text else [rows[i : i + 1].preview(1)[1:-1] for i in range(last - first)]
         else:
-            found = self._data.source.read_ragged(column, Selection.consecutive(first, last))
-            rows = Ragged(found.values, found.offsets)
-            if field.kind == "text":
-                words = rows.strings()
-            else:
-                words = [rows[i : i + 1].preview(1)[1:-1] for i in range(len(rows))]
+            words = [str(row) for row in self.rows(column, first, last).tolist()]
         return [text if len(text) <= LONGEST else text[:LONGEST] + "..." for text in words]
 
     def _flags(self, column: str, rows: AnyArray) -> ByteArray:
