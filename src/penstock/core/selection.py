@@ -63,8 +63,8 @@ class Selection:
             >>> Selection.consecutive(7, 10).rows().tolist()
             [[7, 8, 9]]
         """
-        one = np.ones(1, np.int64)
-        return cls(one * 0, one * first, one * (last - first), one * 0, (1, last - first))
+        zero = np.zeros(1, np.int64)
+        return cls(zero, np.array([first]), np.array([last - first]), zero, (1, last - first))
 
     @classmethod
     def of_rows(cls, rows: IntArray) -> Selection:
