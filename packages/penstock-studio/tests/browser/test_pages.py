@@ -189,6 +189,12 @@ def test_two_episodes_side_by_side(page: Any, viewer: ViewerServer) -> None:
     no_wider_than_the_screen(page)
 
 
+THUMBNAIL = "document.querySelector('.thumbnail')"
+POINTED = f"""{THUMBNAIL}.dispatchEvent(new PointerEvent('pointer%s',
+  {{ clientX: {THUMBNAIL}.getBoundingClientRect().left + 1 }}))"""
+SHOWN = f"['img', '.unread'].filter((each) => {THUMBNAIL}.querySelector(`${{each}}:not([hidden])`)).join()"
+
+
 @pytest.mark.parametrize("page", ["light", "phone"], indirect=True)
 def test_the_message_of_a_picture_that_cannot_be_read_is_in_its_place(
     page: Any, serve: Serve, damaged_pictures: Path
@@ -200,13 +206,9 @@ def test_the_message_of_a_picture_that_cannot_be_read_is_in_its_place(
     page.wait_for_selector(f"#episodes {said}")
     no_wider_than_the_screen(page)
     opened(page, server, "#/pictures?view=grid")
-    thumbnail = page.locator(".thumbnail").first
-    thumbnail.locator("img:visible").wait_for()
-    thumbnail.hover(position={"x": 1, "y": 70})
-    thumbnail.locator(said).wait_for()
-    page.mouse.move(0, 0)
-    thumbnail.locator("img:visible").wait_for()
-    expect(thumbnail.locator(said)).to_have_count(0)
+    page.wait_for_selector(".thumbnail img")
+    until(page, f"{POINTED % 'move'} && {SHOWN} === '.unread'")  # until: the grid is drawn again when all is checked
+    until(page, f"{POINTED % 'leave'} && {SHOWN} === 'img'")
     opened(page, server, "#/pictures/0")
     page.wait_for_selector(".cameras .message:has-text('expected an image')")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 import penstock
@@ -50,7 +51,8 @@ def damaged_pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = penstock.from_arrays({"camera": pictures, "actions": np.zeros((40, 2), np.float32)}, lengths=[20, 20])
     penstock.convert(data, folder, format="lerobot", certificate=False, options={"cameras": "image", "fps": 10})
     (file,) = folder.glob("data/**/*.parquet")
-    file.write_bytes(file.read_bytes().replace(b"\x89PNG", b"\x89GNP", 1))
+    first: bytes = pyarrow.parquet.read_table(file)["camera"][0]["bytes"].as_py()
+    file.write_bytes(file.read_bytes().replace(first, b"?" + first[1:]))
     return folder
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.errors import FormatError
 from penstock_studio.viewer.episode_contents import EpisodeContents
 from penstock_studio.viewer.thumbnails import farthest, shown_episodes
 
@@ -41,7 +42,10 @@ def test_episodes_that_look_different_are_shown() -> None:
 
 def test_episodes_whose_pictures_cannot_be_read_are_among_them(damaged_pictures: Path) -> None:
     with penstock.open(damaged_pictures) as data:
-        shown = shown_episodes(EpisodeContents(data), data.episodes.length)
+        contents = EpisodeContents(data)
+        with pytest.raises(FormatError, match="expected an image"):
+            contents.picture(0, "camera", 0)
+        shown = shown_episodes(contents, data.episodes.length)
     assert [each["episode"] for each in shown] == [0, 1]
 
 
