@@ -1,8 +1,8 @@
 """Steps of an RLDS dataset against TensorFlow Datasets: `python benchmarks/rlds.py --peer PYTHON_WITH_TFDS`.
 
 Claim: penstock reads steps in random order in a tenth of the CPU time in which TFDS reads them in file order, as long
-as no pictures are decoded. With pictures (PNG, and JPEG with the extra `jpeg`) it takes a third of TFDS's time:
-decoding them takes most of what is left. The second table has both parts: *parse* is the time of a step without
+as no pictures are decoded. With pictures (PNG, and JPEG with the extra `jpeg`) it takes less than half of TFDS's
+time: decoding them takes most of what is left. The second table has both parts: *parse* is the time of a step without
 pictures, *pictures* the rest, and *decoders* the functions that decode the same pictures, in a loop with memory at
 hand: no reader that decodes with them takes less.
 Float columns alone are copied in place; TFDS always parses whole records, so that line has no comparison.

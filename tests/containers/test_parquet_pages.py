@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock.containers.arrow import ParquetFile, stored_leaves
-from penstock.containers.arrow.pages import is_bytes
+from penstock.containers.arrow.pages import is_bytes, packed_numbers
 from penstock.core.cache import Cache
 from penstock.errors import FormatError
 
@@ -178,3 +178,14 @@ def test_damaged_pictures_of_an_episode_are_named(tmp_path: Path) -> None:
     file.write_bytes(content)
     with penstock.open(path) as data, pytest.raises(FormatError, match=r"observations, row \d+ of episode 0"):
         data.steps()[:]
+
+
+@pytest.mark.parametrize("width", [0, 1, 8])
+def test_a_run_takes_no_more_memory_than_its_numbers(width: int) -> None:
+    """Whatever length the file states."""
+    head = b"\xff\xff\xff\xff\x3f"  # 2**33 groups
+    if width:
+        with pytest.raises(FormatError, match="values within their page"):
+            list(packed_numbers(head + bytes(8), width, 5))
+    else:
+        assert [run.tolist() for run in packed_numbers(head, width, 5)] == [[0] * 5]

@@ -24,6 +24,7 @@ from penstock.containers.arrow import ParquetFile
 from penstock.core.cache import Cache
 from penstock.core.order import in_natural_order, natural
 from penstock.errors import FormatError
+from penstock.files import remote
 from penstock.files.listing import FilePaths
 from penstock.formats.base import file_facts
 from penstock.formats.base.source import Source
@@ -152,7 +153,7 @@ def test_a_changed_file_is_read_again_and_no_other(
 def test_a_file_as_old_as_its_reading_is_read_again(
     parquet: Path, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_facts, "SETTLED", 10**12)
+    monkeypatch.setattr(remote, "SETTLED", 10**12)
     os.utime(parquet / "1.parquet")
     penstock.open(parquet)
     reads.clear()

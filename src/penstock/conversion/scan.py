@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
-from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.ragged import Ragged, offsets_of, ranges
 from penstock.core.selection import Selection
-from penstock.formats.base.pieces import cut, expand
+from penstock.formats.base.pieces import cut
 from penstock.formats.base.source import ROWS, Source
 
 BYTES = 8 << 20  # of next observations that are compared at a time
@@ -41,7 +41,7 @@ class Scan:
 
     def _longest(self, name: str) -> int:
         first = self._source.rows(self._source.spec[name].align)
-        rows = expand(first[self._episodes], first[self._episodes + 1] - first[self._episodes])
+        rows = ranges(first[self._episodes], first[self._episodes + 1] - first[self._episodes])
         return int(np.diff(self._source.value_offsets(name))[rows].max(initial=0))
 
     def unfinished(self) -> IntArray:

@@ -87,10 +87,10 @@ class Cache:
         """Let go of the value that was used longest ago."""
         self.nbytes -= self._held.popitem(last=False)[1][1]
 
-    def drop_all_but(self, count: int) -> bool:
-        """Let go of one value, if there are more than `count`. Returns whether there were."""
+    def drop_one(self, least: int) -> bool:
+        """Let go of a value, if more than `least` are held. Returns whether there were."""
         with self._lock:
-            if len(self._held) <= count:
+            if len(self._held) <= least:
                 return False
             self._drop()
             return True
@@ -129,7 +129,7 @@ class _Shared:
             while self.limits and excess > 0:
                 largest = max(caches, key=lambda cache: cache.nbytes)
                 before = largest.nbytes
-                if not largest.drop_all_but(largest is newest):
+                if not largest.drop_one(least=int(largest is newest)):
                     return
                 excess -= before - largest.nbytes
 

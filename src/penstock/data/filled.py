@@ -9,10 +9,9 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, IntArray
-from penstock.core.ragged import Ragged
+from penstock.core.ragged import Ragged, ranges
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
-from penstock.formats.base.pieces import expand
 from penstock.formats.base.source import Source, check_values
 from penstock.formats.base.state import OverlaySource
 from penstock.plan.base import chained
@@ -41,7 +40,7 @@ class FilledSource(OverlaySource):
         if column in self.base.spec:
             super().read_array(column, selection, out)
         else:
-            out[expand(selection.destination, selection.length)] = self._values[column]
+            out[ranges(selection.destination, selection.length)] = self._values[column]
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:

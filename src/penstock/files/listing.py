@@ -22,7 +22,6 @@ from penstock.errors import FormatError
 from penstock.files.remote import FOLDER, FileState, file_state, is_mirrored, local_state
 
 T = TypeVar("T")
-SETTLED = 2_000_000_000  # ns: times of files are as coarse as 2 s on some file systems
 SPREAD = 64  # files of a dataset that are looked at where the first does not tell its format
 
 

@@ -97,11 +97,9 @@ def _process(fd: int) -> str:
     """Name the process that has locked an open file, in parentheses; empty if the system does not tell."""
     state = os.fstat(fd)
     place = f"{os.major(state.st_dev):02x}:{os.minor(state.st_dev):02x}:{state.st_ino}"
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         for line in LOCKS.read_text("utf-8").splitlines():
-            match line.split():
-                case [_, "FLOCK", _, _, process, where, *_] if where == place:
-                    return f" (process {process})"
-                case _:
-                    pass
+            _, kind, _, _, process, where, *_ = line.split()  # of one that waits, an arrow is in the place of the kind
+            if (kind, where) == ("FLOCK", place):
+                return f" (process {process})"
     return ""

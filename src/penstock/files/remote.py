@@ -33,6 +33,9 @@ _BUFFER = 1 << 18  # bytes that a file object asks for at least
 _LONGEST = 16 << 20  # bytes that it asks for at once
 
 
+SETTLED = 2_000_000_000  # ns: times of files are as coarse as 2 s on some file systems
+
+
 @dataclass(frozen=True)
 class FileState:
     """What tells one state of a file from another: `device` and `inode` are 0 for remote files."""
@@ -41,6 +44,10 @@ class FileState:
     mtime_ns: int
     device: int = 0
     inode: int = 0
+
+    def is_settled(self, now: int) -> bool:
+        """Whether another version of the file would have another time; `now` is in ns since 1970."""
+        return self.inode == 0 or self.mtime_ns < now - SETTLED
 
 
 class RemoteFile(ABC):
@@ -254,6 +261,14 @@ def file_state(path: StrPath) -> FileState:
     """Return the state of a file; links are followed. The time of a remote file stands for its version."""
     file = remote_file(path)
     return local_state(path) if file is None else file.state
+
+
+def opened_state(fd: int, path: StrPath) -> FileState:
+    """Return the state of an open file. Fetching parts of a remote file does not change it."""
+    if (file := remote_file(path)) is not None:
+        return file.state
+    status = os.fstat(fd)
+    return FileState(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
 
 
 def local_state(path: StrPath) -> FileState:

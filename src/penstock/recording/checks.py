@@ -137,7 +137,7 @@ def _leaf(path: str, space: Space) -> _Leaf:
 
 
 def _ranges(low: AnyArray, high: AnyArray) -> tuple[Range, ...] | None:
-    """The bounds of elements of a row: one range if all have the same, none for elements with those of the dtype."""
+    """The bounds of the elements of a row: one range if all are equal, none where the dtype has no other values."""
     bounds = list(zip(low.reshape(-1).tolist(), high.reshape(-1).tolist(), strict=True))
     most = np.finfo(low.dtype).max.item() if low.dtype.kind == "f" else None
     if len(set(bounds)) == 1:

@@ -210,7 +210,8 @@ class LiveStream:
     def _factor(self) -> int:
         """Return the factor for draws read together: more if they cost little, but few frames of each."""
         if self.intake.inlet.reads_frames_alone and not self._loader.hooks.needs_whole:
-            return max(1, int(ALONE / (self.options.count or ALONE * (self.options.share or 1))))
+            share = self.options.share or 1
+            return max(1, ALONE // self.options.count if self.options.count else int(1 / share))
         return CHEAP if self._store is not None or self._hanse is not None else 1
 
     def _decide(self, loaded: Iterable[Loaded]) -> Iterator[Loaded]:

@@ -13,6 +13,7 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,12 @@ def is_bytes(leaf: Any) -> bool:
     return (leaf.physical_type, leaf.logical_type.type, leaf.max_repetition_level) == _BYTES
 
 
+@lru_cache(16)
 def stored_leaves(schema: Any) -> dict[str, Any]:
-    """Return options of PyArrow's writer: bytes are stored as they are, for pictures do not become smaller."""
+    """Return options of PyArrow's writer: bytes are stored as they are, for pictures do not become smaller.
+
+    Cost: an empty file, whose footer has the names of the leaves. An Arrow schema can be a key of the cache.
+    """
     parquet = require("pyarrow.parquet", "arrow")
     empty = io.BytesIO()
     parquet.ParquetWriter(empty, schema).close()
@@ -137,7 +142,7 @@ class BytesChunk:
             begin += 4
             levels = within(begin, _inside(begin + size, end))
             begin += size
-            if any((run != self.level).any() for run in _runs(levels, self.level.bit_length(), page.values)):
+            if any((run != self.level).any() for run in packed_numbers(levels, self.level.bit_length(), page.values)):
                 return None, _ENTRY
         if raw is None or page.encoding == PLAIN:
             places = _places(within, begin, end, page.values)
@@ -146,7 +151,7 @@ class BytesChunk:
         width = within(begin, _inside(begin + 1, end))[0]
         if width > 32:
             raise FormatError(f"expected numbers of at most 32 bits, got {width}")
-        chosen = np.concatenate([np.zeros(0, np.int64), *_runs(raw[begin + 1 :], width, page.values)])
+        chosen = np.concatenate([np.zeros(0, np.int64), *packed_numbers(raw[begin + 1 :], width, page.values)])
         if len(chosen) and chosen.max() >= len(known.places):
             raise FormatError(f"expected numbers of the {len(known.places)} values of a dictionary, got {chosen.max()}")
         places = known.places[chosen]
@@ -220,7 +225,7 @@ def _places(take: Take, begin: int, end: int, count: int) -> IntArray:
     return np.array(places, np.int64).reshape(-1, 2)
 
 
-def _runs(raw: bytes, width: int, count: int) -> Iterator[IntArray]:
+def packed_numbers(raw: bytes, width: int, count: int) -> Iterator[IntArray]:
     """Yield `count` numbers of `width` bits: runs of one number, and packed groups of 8."""
     place, size = 0, (width + 7) // 8
     while count > 0:
@@ -238,8 +243,8 @@ def _runs(raw: bytes, width: int, count: int) -> Iterator[IntArray]:
         if head & 1:
             end = _inside(place + (head >> 1) * width, len(raw))
             bits = np.unpackbits(np.frombuffer(raw, np.uint8, end - place, place), bitorder="little")
-            run = bits.reshape(-1, width) @ (1 << np.arange(width)) if width else np.zeros(8 * (head >> 1), np.int64)
-            run = run[:count]
+            run = bits.reshape(-1, width) @ (1 << np.arange(width)) if width else np.zeros(count, np.int64)
+            run = run[: min(8 * (head >> 1), count)]
         else:
             end = _inside(place + size, len(raw))
             run = np.full(min(head >> 1, count), int.from_bytes(raw[place:end], "little"))

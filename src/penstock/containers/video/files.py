@@ -29,7 +29,6 @@ from penstock.containers.video.decoders import (
     torchcodec_decoders,
 )
 from penstock.containers.video.index import (
-    FileIdentity,
     PacketIndex,
     PacketRun,
     WantedFrames,
@@ -45,7 +44,7 @@ from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import ArgumentError, FormatError
 from penstock.files.descriptors import PooledFile
-from penstock.files.remote import Wanted, filled, is_mirrored, read_at, remote_file
+from penstock.files.remote import Wanted, filled, is_mirrored, opened_state, read_at, remote_file
 from penstock.flow import cores, for_each, map_on_threads
 
 Layout = Literal["hwc", "chw"]
@@ -447,8 +446,8 @@ class VideoFiles:
         path = self.paths[run.file]
         device: str = self._options["device"]
         with self._open[run.file] as fd:
-            self._check_identity(fd, index, path)
-        name = f"torchcodec {path} {index.identity} {device}"
+            self._check_state(fd, index, path)
+        name = f"torchcodec {path} {index.state} {device}"
         with POOL.decoder(name, lambda: TorchcodecDecoder(path, index, device)) as decoder:
             frames = decoder.rgb(run.frames)
         for rgb, number, row in zip(frames, run.frames.tolist(), run.rows.tolist(), strict=True):
@@ -466,8 +465,8 @@ class VideoFiles:
             with open_video(self.paths[file]) as opened:
                 yield opened.fileno()
 
-    def _check_identity(self, fd: int, index: PacketIndex, path: Path) -> None:
-        if FileIdentity.of(fd, path) != index.identity:
+    def _check_state(self, fd: int, index: PacketIndex, path: Path) -> None:
+        if opened_state(fd, path) != index.state:
             message = "expected the file as it was, got one that was replaced or changed; open the dataset again"
             raise FormatError(message, path=path)
 
@@ -483,7 +482,7 @@ class VideoFiles:
         edges = np.flatnonzero((offset[1:] != offset[:-1] + size[:-1]) | (parts[1:] != parts[:-1])) + 1
         path = self.paths[file]
         with self._descriptor(file) as fd:
-            self._check_identity(fd, index, path)
+            self._check_state(fd, index, path)
             for a, b in zip([0, *edges.tolist()], [*edges.tolist(), len(offset)], strict=True):
                 begin, length = int(offset[a]), int(offset[b - 1] + size[b - 1] - offset[a])
                 raw = memoryview(read_at(path, fd, length, begin))

@@ -35,8 +35,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import FormatError, MissingExtraError, UnsafeDataError, require
 from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.descriptors import open_regular
-from penstock.files.listing import SETTLED
-from penstock.files.remote import open_file, read_at, remote_file
+from penstock.files.remote import FileState, open_file, opened_state, read_at, remote_file
 from penstock.files.user_cache import make_room, user_cache
 
 EXTRA = "video"
@@ -51,30 +50,12 @@ _SEARCHED = 4096  # bytes of a file that say which container it is
 _KEY, _HIDDEN = 1, 2
 
 
-class FileIdentity(NamedTuple):
-    """What changes when a file is replaced or written to."""
-
-    device: int
-    inode: int
-    size: int
-    modified: int
-
-    @classmethod
-    def of(cls, fd: int, path: Path) -> FileIdentity:
-        """Return the identity of an open file. Cost: 2 µs. Fetching parts of a remote file does not change it."""
-        if (remote := remote_file(path)) is not None:
-            state = remote.state
-            return cls(state.device, state.inode, state.size, state.mtime_ns)
-        status = os.fstat(fd)
-        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
 @dataclass(frozen=True, eq=False)
 class PacketIndex:
     """Packets of one video stream in decoding order, and its `F` frames in presentation order.
 
     Args:
-        identity: The file when the index was made.
+        state: The file when the index was made.
         offset: `[P]` int64 first byte of each packet.
         size: `[P]` int32 bytes of each packet.
         rank: `[P]` int32 frame number of each packet, -1 for frames that are not shown.
@@ -101,7 +82,7 @@ class PacketIndex:
         (3, 'ffv1', (16, 16))
     """
 
-    identity: FileIdentity
+    state: FileState
     offset: IntArray
     size: AnyArray
     rank: AnyArray
@@ -221,20 +202,20 @@ def packet_index(path: Path, stream: int = 0, *, keep: bool = True) -> PacketInd
     """
     with open_video(path) as file:
         fd = file.fileno()
-        identity = FileIdentity.of(fd, path)
-        if not identity.size:
+        state = opened_state(fd, path)
+        if not state.size:
             raise FormatError("expected a video, got an empty file", path=path)
         place = _place(path, stream) if keep else None
-        key = f"{path} {stream} {identity}"
+        key = f"{path} {stream} {state}"
         if place is not None and (kept := read_arrays(place, MAGIC, key)) is not None:
-            return _index(identity, *kept)
-        settled = identity.inode == 0 or identity.modified < time.time_ns() - SETTLED  # 0: behind a URL
+            return _index(state, *kept)
+        settled = state.is_settled(time.time_ns())
         header, arrays = _demuxed(file, path, stream)
-        if FileIdentity.of(fd, path) != identity:
+        if opened_state(fd, path) != state:
             raise FormatError("expected a file that stays as it is, got one that changed while it was read", path=path)
         if place is not None and settled:
             _keep(place, key, header, arrays)
-        return _index(identity, header, arrays)
+        return _index(state, header, arrays)
 
 
 def pyav() -> Any:
@@ -379,14 +360,14 @@ def _described(context: Any, palette: bytes) -> dict[str, Any]:
     return {**sizes, "encoding": digest.hexdigest()}
 
 
-def _index(identity: FileIdentity, header: dict[str, Any], arrays: dict[str, AnyArray]) -> PacketIndex:
+def _index(state: FileState, header: dict[str, Any], arrays: dict[str, AnyArray]) -> PacketIndex:
     ticks, flags = arrays["ticks"], arrays["flags"]
     shown = np.flatnonzero(flags & _HIDDEN == 0)
     order = shown[np.argsort(ticks[shown], kind="stable")]
     rank = np.full(len(ticks), -1, np.int32)
     rank[order] = np.arange(len(order))
     return PacketIndex(
-        identity=identity,
+        state=state,
         offset=arrays["offset"],
         size=arrays["size"].astype(np.int32),
         rank=rank,

@@ -25,7 +25,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.files.arrays import read_arrays, write_arrays
-from penstock.files.listing import SETTLED, FilePaths, FileStates, file_states
+from penstock.files.listing import FilePaths, FileStates, file_states
 from penstock.files.remote import FileState, is_mirrored, remote_errors_kept
 from penstock.files.user_cache import make_room, user_cache
 from penstock.flow import OrderedMap, PrefetchLimits
@@ -78,7 +78,7 @@ class FileTable(Sequence[FileFacts]):
         errors: dict[int, str] = {}
         for number, (each, state) in enumerate(zip(facts, states, strict=True)):
             text.append(texts.setdefault(json.dumps(each.values, sort_keys=True), len(texts)))
-            settled.append(each.error is None and (state.inode == 0 or state.mtime_ns < now - SETTLED))
+            settled.append(each.error is None and state.is_settled(now))
             known.append((state.size, state.mtime_ns))
             if each.error is not None:
                 errors[number] = each.error

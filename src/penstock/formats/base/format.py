@@ -178,7 +178,7 @@ class Format(ABC):
         raise FormatError(f"the format {self.name!r} is read-only here: cannot append {options}", path=path)
 
     def kind_name(self, path: Path) -> str | None:
-        """Return the kind of a dataset, of a format with several kinds of files. The default is None.
+        """Return the name of the kind of a dataset, where a format has several kinds. The default is None.
 
         Args:
             path: File or folder that this format recognises.

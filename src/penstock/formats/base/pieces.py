@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
-from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.ragged import Array, Ragged, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.files.remote import Wanted
@@ -78,16 +78,19 @@ def by_run(pieces: RowPieces) -> Iterator[tuple[int, RowPieces]]:
     yield from ((int(pieces.run[a]), pieces.take(slice(a, b))) for a, b in pairwise(edges) if b > a)
 
 
-def expand(start: IntArray, length: IntArray) -> IntArray:
-    """Every row of the spans, in order."""
-    offsets = offsets_of(length)
-    return np.arange(offsets[-1], dtype=np.int64) + np.repeat(start - offsets[:-1], length)
+def each_once(pieces: RowPieces) -> tuple[IntArray, IntArray, tuple[IntArray, IntArray]]:
+    """The different rows of pieces, ascending, with a place for each, and the other places with those to copy from."""
+    stored, places = ranges(pieces.start, pieces.length), ranges(pieces.destination, pieces.length)
+    rows, first, number = np.unique(stored, return_index=True, return_inverse=True)
+    again = np.ones(len(stored), bool)
+    again[first] = False
+    return rows, places[first], (places[again], places[first][number[again]])
 
 
 def spread(rows: Ragged, selection: Selection) -> Ragged:
     """The selection's grid, given the rows of its spans in order; uncovered places are empty."""
     lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-    lengths[expand(selection.destination, selection.length)] = rows.lengths
+    lengths[ranges(selection.destination, selection.length)] = rows.lengths
     return Ragged(rows.values, offsets_of(lengths))
 
 
@@ -111,7 +114,7 @@ class BlockRows:
         return cls(np.append(pieces.destination, offsets[-1]), pieces.run, pieces.start - bounds[pieces.run])
 
     def read_array(self, load: Callable[[int], Array], selection: Selection, out: AnyArray) -> None:
-        """Gather rows of an array column, as `Source.read_array`, those of many small blocks at once."""
+        """Gather rows of an array column, as `Source.read_array`. Many small blocks are one gather."""
         raw = out.reshape(-1).view(np.uint8)
         blocks: list[tuple[AnyArray, RowPieces]] = []
         nbytes = 0
@@ -132,7 +135,7 @@ class BlockRows:
         for block, mine in self._by_block(pieces):
             rows = load(block)
             if isinstance(rows, Ragged):
-                parts.append(rows.take(expand(mine.start, mine.length)))
+                parts.append(rows.take(ranges(mine.start, mine.length)))
         return spread(Ragged.concatenate(parts), selection)
 
     def blocks(self, selection: Selection) -> list[int]:

@@ -16,13 +16,13 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
-from penstock.core.ragged import Ragged
+from penstock.core.ragged import Ragged, ranges
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Spec
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
 from penstock.formats.base.account import Account
-from penstock.formats.base.pieces import RemoteRows, RowReader, expand, spread
+from penstock.formats.base.pieces import RemoteRows, RowReader, spread
 from penstock.formats.base.source import Source, check_values
 from penstock.kernels.rows import RowMap
 
@@ -201,7 +201,7 @@ class GatheredColumn:
             np.not_equal(raw, 0, out=out.reshape(-1))
         else:
             cells = raw.reshape(len(out), -1)
-            places = expand(selection.destination, selection.length)
+            places = ranges(selection.destination, selection.length)
             cells[places] = cells[places] != 0
 
     def view(self, first: int, n: int, dtype: np.dtype[Any]) -> ByteArray | None:
@@ -225,7 +225,7 @@ class RaggedColumn:
 
     def read_ragged(self, selection: Selection) -> Ragged:
         """Gather rows. Spans are ordered by place, so the values are in the order of the grid."""
-        return spread(self.rows.take(expand(selection.start, selection.length)), selection)
+        return spread(self.rows.take(ranges(selection.start, selection.length)), selection)
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:
         raw = out.reshape(-1).view(np.uint8)

@@ -19,13 +19,13 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray, StructArray
 from penstock.core.cache import Cache
-from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.ragged import Array, Ragged, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, SpecError
 from penstock.files.mapping import MappedFile, mapping_of, read_mapped
 from penstock.files.remote import Wanted
-from penstock.formats.base.pieces import cut, expand, spread
+from penstock.formats.base.pieces import cut, spread
 from penstock.formats.columns.layout import Packing, StoreLayout
 from penstock.kernels.rows import RowMap
 
@@ -172,7 +172,7 @@ class RaggedColumnReader(SegmentedColumn):
         starts, ends = np.empty((2, places[-1]), np.int64)
         for rows, out in zip(self._bounds, (starts, ends), strict=True):
             rows.gather(selection.start, selection.length, places[:-1], out.view(np.uint8))
-        segment = self._segment_of(expand(selection.start, selection.length))
+        segment = self._segment_of(ranges(selection.start, selection.length))
         return starts, self._checked(starts, ends, segment), segment
 
     def read_values(self, selection: Selection, out: AnyArray) -> None:

@@ -21,13 +21,13 @@ from penstock.containers.hdf5 import Dataset, File, Group, has_signature
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.cache import Cache
 from penstock.core.narrowing import is_array, is_list
-from penstock.core.ragged import offsets_of
+from penstock.core.ragged import offsets_of, ranges
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, PenstockError
 from penstock.files.remote import Wanted, file_state, is_mirrored, remote_file
 from penstock.formats.base.account import LeftOut
 from penstock.formats.base.infos import plain
-from penstock.formats.base.pieces import RowReader, cut, expand
+from penstock.formats.base.pieces import RowReader, cut
 from penstock.formats.demos.source import DemoColumn, Kind
 from penstock.kernels.rows import RowMap
 
@@ -188,7 +188,7 @@ def _cut_segments(segments: Segments, heights: Sequence[int]) -> tuple[IntArray,
     height = np.array(heights, np.int64)
     rows = np.array([d.shape[0] for d in segments.datasets], np.int64)
     base, counts = offsets_of(rows), -(-rows // height)
-    number = expand(np.zeros_like(counts), counts)  # of each block in its dataset
+    number = ranges(np.zeros_like(counts), counts)  # of each block in its dataset
     edges = np.append(np.repeat(base[:-1], counts) + number * np.repeat(height, counts), base[-1])
     places = offsets_of(segments.length)[:-1]
     pieces = cut(edges, base[segments.owner] + segments.start, segments.length, places)

@@ -28,7 +28,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
-from penstock.formats.base.pieces import BlockRows, expand, spread
+from penstock.formats.base.pieces import BlockRows, each_once, spread
 from penstock.formats.lerobot.language import MESSAGE_FIELDS, messages_of
 
 TOGETHER = 8
@@ -235,12 +235,9 @@ class ImageColumn(BlockColumn):
         places: dict[int, list[int]] = {}
         copies: list[tuple[IntArray, IntArray]] = []
         for block, pieces in self.data.rows.pieces(selection):
-            stored, into = expand(pieces.start, pieces.length), expand(pieces.destination, pieces.length)
-            rows[block], first, number = np.unique(stored, return_index=True, return_inverse=True)
-            places[block] = into[first].tolist()
-            again = np.ones(len(stored), bool)
-            again[first] = False
-            copies.append((into[again], into[first][number[again]]))
+            rows[block], first, again = each_once(pieces)
+            places[block] = first.tolist()
+            copies.append(again)
         wanted = [  # an image, its first place, and where it is stored
             (blob, place, self.data.file_of(block).path, row)
             for block, blobs in self.data.images(rows, self.name)

@@ -20,11 +20,11 @@ from penstock.containers.video import VideoFiles, VideoWriter
 from penstock.containers.video.files import DecoderName
 from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.core.narrowing import is_dict
-from penstock.core.ragged import Ragged
+from penstock.core.ragged import Ragged, ranges
 from penstock.core.selection import Selection
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted, filled
-from penstock.formats.base.pieces import expand, spread
+from penstock.formats.base.pieces import spread
 from penstock.formats.lerobot.columns import CountedRagged, StoredColumn
 from penstock.formats.lerobot.depth import Depth
 from penstock.formats.lerobot.episodes import VideoPlace
@@ -104,16 +104,16 @@ class VideoColumn(CountedRagged):
             return []
         times = self.timestamp.remote_ranges(selection)
         with filled(times):
-            files, frames = self.locate(np.unique(expand(selection.start, selection.length)))
+            files, frames = self.locate(np.unique(ranges(selection.start, selection.length)))
         return [*times, *self.files.remote_ranges(files, frames)]
 
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Decode each wanted frame once, and copy it to its places."""
-        rows = expand(selection.start, selection.length)
+        rows = ranges(selection.start, selection.length)
         files, frames = self.locate(rows)
         if self.files.shape != self.shape:
             raise FormatError(f"expected frames of {self.shape}, got {self.files.shape}", path=self.files.paths[0])
-        places, target = expand(selection.destination, selection.length), out.reshape(-1, *self.shape)
+        places, target = ranges(selection.destination, selection.length), out.reshape(-1, *self.shape)
         if self.depth is None:
             self.files.read(files, frames, places, target)
             return
@@ -123,7 +123,7 @@ class VideoColumn(CountedRagged):
 
     def read_ragged(self, selection: Selection) -> Ragged:
         """Gather the packets of frames, as they are in the files."""
-        return spread(self.files.packets(*self.locate(expand(selection.start, selection.length))), selection)
+        return spread(self.files.packets(*self.locate(ranges(selection.start, selection.length))), selection)
 
     def lengths(self) -> IntArray:
         rows = int(self.offsets[-1])

@@ -24,7 +24,7 @@ from penstock.containers.arrow import arrow
 from penstock.containers.images import decode_to
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.cache import Cache
-from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.ragged import Array, Ragged, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.core.space_columns import leaf_columns
 from penstock.core.spaces import Space
@@ -33,7 +33,7 @@ from penstock.errors import FormatError, StateError
 from penstock.files.remote import Wanted, file_state, is_mirrored
 from penstock.flow import map_on_threads
 from penstock.formats.base.account import Account, LeftOut, unused_files
-from penstock.formats.base.pieces import RowPieces, by_run, cut, expand, spread
+from penstock.formats.base.pieces import RowPieces, by_run, cut, each_once, spread
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.minari import arrow_table, columns, index_cache, metadata
 from penstock.formats.minari.arrow_table import ArrowColumn
@@ -75,36 +75,6 @@ class _FolderState(SourceState):
     stated: Mapping[str, Any]
 
 
-class _Images:
-    """Encoded images of several episodes. One that is wanted several times is decoded once."""
-
-    def __init__(self) -> None:
-        self._blobs: list[bytes] = []
-        self._rows: list[int] = []  # of the output
-        self._stored: list[tuple[int, int]] = []  # episode, and row in it
-        self._copies: list[tuple[int, int]] = []  # rows of the output: from, to
-
-    def add(self, e: int, pieces: RowPieces, blobs: dict[int, bytes]) -> None:
-        places: dict[int, int] = {}
-        wanted = expand(pieces.start, pieces.length).tolist()
-        for row, place in zip(wanted, expand(pieces.destination, pieces.length).tolist(), strict=True):
-            if row in places:
-                self._copies.append((places[row], place))
-                continue
-            places[row] = place
-            self._blobs.append(blobs[row])
-            self._rows.append(place)
-            self._stored.append((e, row))
-
-    def decode(self, column: str, out: AnyArray) -> None:
-        def where(i: int) -> str:
-            return f"{column}, row {self._stored[i][1]} of episode {self._stored[i][0]}"
-
-        decode_to(self._blobs, out, self._rows, where)
-        for source, place in self._copies:
-            out[place] = out[source]
-
-
 class ArrowSource(StateSource[_FolderState]):
     """A Minari dataset in Arrow or Parquet: `folder/<episode>/part-0.arrow`, and `metadata.json` next to each."""
 
@@ -140,14 +110,23 @@ class ArrowSource(StateSource[_FolderState]):
         """Each piece from its episode, in the order of the files. Images are decoded together."""
         view, field = self.state, self.spec[column]
         pieces, first = self._pieces(view, field, selection)
-        images = _Images()
+        blobs: list[bytes] = []  # of all images, each once, with its place in `out`, its episode and its row there
+        places: list[int] = []
+        stored: list[tuple[int, int]] = []
+        copies: list[tuple[IntArray, IntArray]] = []
         for e, mine in by_run(pieces._replace(start=pieces.start - first[pieces.run])):
             leaf = view.leaves[int(view.which[e])].get(column)
-            if leaf is not None and leaf.images:
-                images.add(e, mine, self._blobs(view, e, column, leaf, np.unique(expand(mine.start, mine.length))))
-            else:
-                out[expand(mine.destination, mine.length)] = self._rows(view, column, e, mine)
-        images.decode(column, out)
+            if leaf is None or not leaf.images:
+                out[ranges(mine.destination, mine.length)] = self._rows(view, column, e, mine)
+                continue
+            rows, own, again = each_once(mine)
+            blobs += self._blobs(view, e, column, leaf, rows)
+            places += own.tolist()
+            stored += [(e, row) for row in rows.tolist()]
+            copies.append(again)
+        decode_to(blobs, out, places, lambda i: f"{column}, row {stored[i][1]} of episode {stored[i][0]}")
+        for targets, sources in copies:
+            out[targets] = out[sources]
 
     @override
     def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
@@ -184,16 +163,14 @@ class ArrowSource(StateSource[_FolderState]):
         array = self._column(view, e, column, leaf)
         if leaf.kind == "array" and leaf.shape != field.shape:
             rows = np.broadcast_to(blank, (int(pieces.length.sum()), *field.shape)).copy()
-            rows[(slice(None), *map(slice, leaf.shape))] = array[expand(pieces.start, pieces.length)]
+            rows[(slice(None), *map(slice, leaf.shape))] = array[ranges(pieces.start, pieces.length)]
             return rows
-        return array[expand(pieces.start, pieces.length)]
+        return array[ranges(pieces.start, pieces.length)]
 
-    def _blobs(self, view: _FolderState, e: int, column: str, leaf: ArrowColumn, rows: IntArray) -> dict[int, bytes]:
-        """Encoded images of an episode, by row."""
+    def _blobs(self, view: _FolderState, e: int, column: str, leaf: ArrowColumn, rows: IntArray) -> list[bytes]:
+        """Encoded images of an episode."""
         blobs = self._opened(view, e).blobs(column, rows, self._held)
-        if blobs is None:
-            blobs = self._column(view, e, column, leaf).take(rows).blobs()
-        return dict(zip(rows.tolist(), blobs, strict=True))
+        return self._column(view, e, column, leaf).take(rows).blobs() if blobs is None else blobs
 
     @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:

@@ -14,11 +14,11 @@ from penstock.containers.hdf5 import Dataset, File
 from penstock.containers.hdf5.filters import decode
 from penstock.core.arrays import BoolArray, ByteArray, IntArray
 from penstock.core.cache import Cache
-from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.ragged import Ragged, offsets_of, ranges
 from penstock.errors import FormatError
 from penstock.files.mapping import MappedFiles, read_mapped
 from penstock.files.remote import Wanted
-from penstock.formats.base.pieces import RemoteRows, RowPieces, RowReader, cut, expand
+from penstock.formats.base.pieces import RemoteRows, RowPieces, RowReader, cut
 from penstock.formats.minari.hdf5_index import ColumnRuns
 from penstock.kernels.rows import RowMap
 from penstock.kernels.tiles import TileMap
@@ -95,7 +95,7 @@ class FilteredRows:
     def _chunks(self, bands: IntArray) -> tuple[IntArray, BoolArray, IntArray]:
         """Return run, whether it is stored, and number of each chunk of bands."""
         counts = self._across[self._run[bands]]
-        tiles = expand(self._tile[bands], counts)
+        tiles = ranges(self._tile[bands], counts)
         return np.repeat(self._run[bands], counts), self._part.tile_offset[tiles] >= 0, tiles
 
     def _decoded(self, bands: IntArray) -> TileMap:
@@ -145,7 +145,7 @@ class FillRows:
     value: ByteArray
 
     def gather(self, start: IntArray, length: IntArray, destination: IntArray, out: ByteArray) -> None:
-        out.reshape(-1, len(self.value))[expand(destination, length)] = self.value
+        out.reshape(-1, len(self.value))[ranges(destination, length)] = self.value
 
 
 def owners_of(first: IntArray, runs: Sequence[IntArray]) -> tuple[IntArray, IntArray]:
@@ -222,7 +222,7 @@ class JoinedRows:
             row = self.fill.view(self.dtype).reshape(self.shape)
             values = np.broadcast_to(row, (len(raw), *self.shape)).copy()
             values[(slice(None), *map(slice, share.shape))] = raw
-        out.view(self.dtype).reshape(-1, *self.shape)[expand(destination, length)] = values
+        out.view(self.dtype).reshape(-1, *self.shape)[ranges(destination, length)] = values
 
 
 class RaggedRows(Protocol):

@@ -20,10 +20,10 @@ from typing_extensions import override
 from penstock.containers.images import decode_each, decode_into, decode_rows
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray, UInt32Array
 from penstock.core.cache import Cache
-from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.ragged import Array, Ragged, offsets_of, ranges
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
-from penstock.formats.base.pieces import RowPieces, expand
+from penstock.formats.base.pieces import RowPieces
 from penstock.formats.rlds.features import RLDSFeature
 from penstock.formats.rlds.records import (
     FeatureList,
@@ -139,7 +139,7 @@ class NumberColumn(FeatureColumn):
             failed = read_integers(*where, lists.total, skip, count, place, values.reshape(-1))
         else:
             failed = read_floats(*where, skip, count, place, values.reshape(-1).view(np.uint8))
-        out[expand(wanted.destination, wanted.length)] = as_dtype(values, self.feature.dtype)
+        out[ranges(wanted.destination, wanted.length)] = as_dtype(values, self.feature.dtype)
         return np.concatenate([np.flatnonzero(~usual), chosen[failed]])
 
     @override
@@ -226,7 +226,7 @@ class BlobColumn(FeatureColumn):
         failed[chosen[lacking]] = True
         if failed.any():
             byte_ranges[np.repeat(failed, pieces.length)] = 0
-        return lists.data, byte_ranges, expand(pieces.destination, pieces.length), failed
+        return lists.data, byte_ranges, ranges(pieces.destination, pieces.length), failed
 
 
 @dataclass(frozen=True, eq=False)

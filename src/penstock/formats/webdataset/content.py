@@ -22,7 +22,7 @@ import numpy.typing as npt
 from penstock.containers.on_demand import FilesOnDemand
 from penstock.containers.tar import Members
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
-from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.ragged import Ragged, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError, PenstockError
@@ -30,7 +30,7 @@ from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.remote import Wanted, file_state, remote_file
 from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.base.account import Account
-from penstock.formats.base.pieces import FileRows, expand, spread
+from penstock.formats.base.pieces import FileRows, spread
 from penstock.kernels.rows import RowMap
 
 META = "_metadata"  # the key of the members that describe a shard of the self-describing layout
@@ -301,7 +301,7 @@ class PlacedRagged:
         values = np.empty(int(lengths.sum()), self.field.dtype)
         if len(values):
             self.rows.gather(first, lengths, offsets_of(lengths)[:-1], values.view(np.uint8))
-        rows = expand(selection.start, selection.length)
+        rows = ranges(selection.start, selection.length)
         return spread(Ragged(values, offsets_of(cuts[rows + 1] - cuts[rows])), selection)
 
 

@@ -18,12 +18,12 @@ from penstock.containers.zarr.group import CACHE_BYTES, ZarrGroup
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.cache import Cache
 from penstock.core.narrowing import is_dict
-from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.ragged import Ragged, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.errors import ArgumentError, FormatError
 from penstock.files.remote import Wanted
 from penstock.formats.base.account import Account
-from penstock.formats.base.pieces import RowPieces, cut, expand
+from penstock.formats.base.pieces import RowPieces, cut
 from penstock.formats.base.state import ArrayReader, SourceState, StateSource
 from penstock.formats.zarr.layout import ENDS, EPISODES, KEYS, MARK, BufferLayout, ColumnArrays
 
@@ -249,9 +249,9 @@ class RaggedArrays:
 
     def read_ragged(self, selection: Selection) -> Ragged:
         offsets = self.value_offsets
-        rows = expand(selection.start, selection.length)
+        rows = ranges(selection.start, selection.length)
         lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-        lengths[expand(selection.destination, selection.length)] = np.diff(offsets)[rows]
+        lengths[ranges(selection.destination, selection.length)] = np.diff(offsets)[rows]
         first = offsets[selection.start]
         counts = offsets[selection.start + selection.length] - first
         order = np.argsort(selection.destination, kind="stable")
@@ -272,7 +272,7 @@ def gather(rows: ZarrArray, start: IntArray, length: IntArray, destination: IntA
     if rows.dtype == out.dtype:
         rows.gather(start, length, destination, out.reshape(-1).view(np.uint8))
     else:  # stored in the other order of bytes
-        out[expand(destination, length)] = rows.take(expand(start, length))
+        out[ranges(destination, length)] = rows.take(ranges(start, length))
 
 
 def ends_in(rows: ZarrArray, count: int, most: int, where: str, path: object) -> IntArray:

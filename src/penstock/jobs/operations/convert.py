@@ -196,7 +196,9 @@ class ConvertOperation(Operation):
     def _broken(self, first: int, last: int) -> list[int]:
         """Numbers of episodes of a range for which the function raises an error, so that one run finds all of them."""
         broken: list[int] = []
-        for position in range(first, last) if self.runs_user_code else ():
+        if not self.runs_user_code:
+            return broken
+        for position in range(first, last):
             try:
                 next(selection_of(self._data).read_mapped([position]))
             except (DataError, SpecError):

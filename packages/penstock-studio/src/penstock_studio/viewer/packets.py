@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 from penstock.containers.video import PacketIndex, VideoFiles
-from penstock.containers.video.index import FileIdentity, demuxer, open_video
+from penstock.containers.video.index import demuxer, open_video
 from penstock.core.arrays import IntArray
 from penstock.errors import FormatError
-from penstock.files.remote import read_at
+from penstock.files.remote import opened_state, read_at
 from penstock.formats.base.source import Source
 from penstock.formats.base.state import SourceState, StateSource
 
@@ -67,7 +67,7 @@ def _message(header: dict[str, Any], content: bytes) -> bytes:
 
 def _bytes_of(path: Path, index: PacketIndex, first: int, end: int) -> bytes:
     with open_video(path) as file:
-        if FileIdentity.of(file.fileno(), path) != index.identity:
+        if opened_state(file.fileno(), path) != index.state:
             message = "expected the file as it was, got one that was replaced or changed; open the dataset again"
             raise FormatError(message, path=path)
         places = zip(index.offset[first:end].tolist(), index.size[first:end].tolist(), strict=True)

@@ -10,12 +10,11 @@ import numpy as np
 from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
-from penstock.core.ragged import Ragged
+from penstock.core.ragged import Ragged, ranges
 from penstock.core.selection import Selection
 from penstock.core.spec import Field, Spec
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
-from penstock.formats.base.pieces import expand
 from penstock.formats.base.state import OverlaySource
 from penstock.formats.columns.source import ColumnsSource
 from penstock_chess.expansion import row_bytes
@@ -62,11 +61,11 @@ class ArchiveSource(OverlaySource):
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         width = SPEC[column].row_bytes
         values, offsets = row_bytes(self._rows(selection))
-        places = expand(selection.destination, selection.length)
+        places = ranges(selection.destination, selection.length)
         into, last = out.reshape(-1).view(np.uint8).reshape(-1, width), self._last
         bad = decode_field(values, offsets, places, _BYTES[column], into, is_checked=last.is_checked)
         if bad >= 0:
-            raise self._damaged(int(expand(selection.start, selection.length)[places == bad][0]))
+            raise self._damaged(int(ranges(selection.start, selection.length)[places == bad][0]))
         last.is_checked = True
 
     def _rows(self, selection: Selection) -> Ragged:

@@ -21,7 +21,7 @@ import numpy as np
 from penstock.core.ragged import Ragged
 from penstock.errors import PenstockError
 from penstock.files.arrays import read_arrays, write_arrays
-from penstock.files.remote import FileState, is_mirrored, lasting_name
+from penstock.files.remote import FileState, lasting_name
 from penstock.files.user_cache import make_room, user_cache
 from penstock_chess.formats.lc0.chunks import ChunkFile
 from penstock_chess.formats.lc0.descriptors import Identity
@@ -31,7 +31,6 @@ from penstock_chess.formats.lc0.upgrade import Missing
 LEAST = 1 << 20
 """Bytes that were read to count frames, from which on the counts are kept."""
 
-_RECENT = 2_000_000_000  # nanoseconds after its last change in which a file may change again at the same time
 _MAGIC = b"penstock frame counts 1\n"
 _SUFFIX = ".penstock-counts"
 _BYTES = 1 << 30  # that all tables together may have
@@ -68,8 +67,7 @@ class FrameCounts:
 
     def note(self, file: Path, state: FileState, noted: int) -> None:
         """Note a file that was read. `noted` is 0 where its frames have to be counted again."""
-        recent = not is_mirrored(file) and time.time_ns() - state.mtime_ns < _RECENT
-        if noted and not recent:
+        if noted and state.is_settled(time.time_ns()):
             self._used[self._name(file)] = _Entry(state.size, state.mtime_ns, state.inode, noted)
             self._counted += state.size
 

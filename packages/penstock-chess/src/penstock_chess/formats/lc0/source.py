@@ -17,12 +17,11 @@ from typing_extensions import override
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.cache import Cache
 from penstock.core.narrowing import is_path
-from penstock.core.ragged import offsets_of
+from penstock.core.ragged import offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.errors import DataError, FormatError
 from penstock.files.remote import FileState, Wanted, begin_fetch, file_state, range_of, remote_file, whole_for_block
 from penstock.formats.base.account import Account, LeftOut, unused_files
-from penstock.formats.base.pieces import expand
 from penstock.formats.base.state import SourceState, StateSource
 from penstock_chess.formats.lc0.accounting import GAMES, bad_chunk, unused_beside, unused_in, with_counts
 from penstock_chess.formats.lc0.chunks import LIMIT, ChunkFile, Counted
@@ -177,7 +176,7 @@ class Lc0Source(StateSource[SourceState]):
         """Each game that is touched is inflated once, if it is not kept, also for several columns in turn."""
         if column not in SPEC:
             raise KeyError(f"expected a column among {list(SPEC)}, got {column!r}")
-        places, n = expand(selection.destination, selection.length), int(selection.length.sum())
+        places, n = ranges(selection.destination, selection.length), int(selection.length.sum())
         if n > MOST_ROWS:
             for chosen, frames, rows in self._pieces(selection):
                 out[places[chosen]] = values(frames, column)[rows]
@@ -212,7 +211,7 @@ class Lc0Source(StateSource[SourceState]):
 
     def _by_game(self, selection: Selection) -> Iterator[tuple[int, IntArray, IntArray]]:
         """Each game that has rows of a selection, which of all rows these are, and their places in the game."""
-        rows = expand(selection.start, selection.length)
+        rows = ranges(selection.start, selection.length)
         offsets = self.offsets
         game = np.searchsorted(offsets, rows, side="right") - 1
         order = np.argsort(game, kind="stable")

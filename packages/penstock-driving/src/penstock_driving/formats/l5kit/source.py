@@ -16,12 +16,11 @@ from penstock.containers.zarr.group import CACHE_BYTES, ZarrGroup
 from penstock.containers.zarr.rows import ZarrRows
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.cache import Cache
-from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.ragged import Ragged, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.errors import DataError, FormatError
 from penstock.files.remote import Wanted
 from penstock.formats.base.account import Account, LeftOut
-from penstock.formats.base.pieces import expand
 from penstock.formats.base.source import check_values
 from penstock.formats.base.state import SourceState, StateSource
 from penstock_driving.formats.l5kit.columns import FRAME_FIELDS, NESTED, SPEC, WIDTHS, flat
@@ -118,8 +117,8 @@ class DrivingSource(StateSource[SourceState]):
             start, destination, n = (int(a[0]) for a in (selection.start, selection.destination, selection.length))
             out[destination : destination + n] = self.frames.read(start, start + n)[column]
             return
-        rows = expand(selection.start, selection.length)
-        out[expand(selection.destination, selection.length)] = self.frames.take(rows)[column]
+        rows = ranges(selection.start, selection.length)
+        out[ranges(selection.destination, selection.length)] = self.frames.take(rows)[column]
 
     @override
     def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
