@@ -88,7 +88,7 @@ class Cache:
         self.nbytes -= self._held.popitem(last=False)[1][1]
 
     def drop_one(self, least: int) -> bool:
-        """Let go of a value, if more than `least` are held. Returns whether there were."""
+        """Let go of a value, if the cache has more than `least`. Returns whether it had."""
         with self._lock:
             if len(self._held) <= least:
                 return False
@@ -120,7 +120,7 @@ class _Shared:
     def trim(self, newest: Cache | None) -> None:
         """Let go of old values of the largest caches, until all are within the limits.
 
-        The value that was made last is kept whatever its size: rows that are read next are often in it.
+        The value that was made last is kept, of any size: rows that are read next are often in it.
         """
         with self.lock:
             limit = sum(each.nbytes for each in self.limits)
