@@ -16,20 +16,21 @@ import io
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
-from penstock.containers.arrow.pages import BytesChunk, file_bytes, is_bytes
+from penstock.containers.arrow.footer import offset_indexes
+from penstock.containers.arrow.pages import BytesChunk, Take, chunk_range, file_bytes, is_bytes
 from penstock.containers.arrow.values import arrow
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.boundary import parsing
 from penstock.core.cache import Cache
 from penstock.errors import FormatError, require
-from penstock.files.listing import read_unchanged
+from penstock.files.listing import read_descriptor, read_unchanged
 from penstock.files.remote import FileState, Wanted, file_state, filled, open_file, path_or_file, remote_file
 
 WINDOW = 1 << 16
@@ -39,6 +40,8 @@ ARROW = b"ARROW1ARROW1\0\0"
 _END_OF_STREAM = 8
 _BUFFER = 64 << 10  # bytes of a file that are read at a time for its first row
 ENDS = 64 << 10  # bytes at the start and the end of a file that its identity has
+_END = 8  # bytes behind the footer of a Parquet file
+_PLACES = 150  # bytes of the place of an index in memory, about
 _FOOTER = 16  # reads, at most, by which PyArrow opens a file
 _BLOCK = np.dtype([("offset", "<i8"), ("metadata", "<i4"), ("padding", "<i4"), ("body", "<i8")])
 
@@ -64,7 +67,7 @@ def parquet_room(footer: Any, size: int) -> int:
         last = footer.row_group(footer.num_row_groups - 1).column(footer.num_columns - 1)
         first = last.dictionary_page_offset if last.has_dictionary_page else last.data_page_offset
         end = min(first, last.data_page_offset) + last.total_compressed_size
-    return size - 8 - footer.serialized_size - end
+    return size - _END - footer.serialized_size - end
 
 
 def arrow_footer(data: ByteArray) -> ByteArray:
@@ -121,6 +124,7 @@ class ParquetFile:
         self.path = path
         self._footers = footers
         self._leaves: dict[str, int | None] = {}  # number by path, of columns that have one leaf
+        self._levels: dict[str, int | None] = {}  # definition level of values by path, of leaves of bytes
         self._state = file_state(path)
         with parsing(path):
             footer, _ = self._footer()
@@ -178,27 +182,100 @@ class ParquetFile:
 
         Cost: bytes of these values alone, if they are stored uncompressed. The cache keeps where they are.
         """
-        number = self.leaf(path)
-        if number is None or not is_bytes(leaf := self._footer()[0].schema.column(number)):
+        if self._level(path) is None:
             return [None] * len(wanted)
-        level = leaf.max_definition_level
+        chunks = self._chunks(path, wanted, cache)
 
-        def read(opened: Path) -> list[list[bytes] | None]:
-            with filled(self._ranges([group for group, _ in wanted], path)), open_file(opened, buffer=1) as file:
-                fd = file.fileno()
-                return [self._chunk(fd, group, number, level, rows, cache) for group, rows in wanted]
+        def read(fd: int) -> list[list[bytes] | None]:
+            take = file_bytes(fd)
+            parts: list[list[bytes] | None] = []
+            for (group, rows), known in zip(wanted, chunks, strict=True):
+                chunk = self._walked(take, group, path, cache) if known is None else known
+                parts.append(chunk.read(take, rows, cache, (self, group, path)))
+            return parts
 
-        return read_unchanged(self.path, self._state, read)
+        with filled(self._touched(path, wanted, chunks)):
+            return read_descriptor(self.path, self._state, read)
 
-    def _chunk(self, fd: int, group: int, number: int, level: int, rows: IntArray, cache: Cache) -> list[bytes] | None:
-        key = (self, group, number)
+    def value_ranges(self, path: str, wanted: Sequence[tuple[int, IntArray]], cache: Cache) -> list[Wanted]:
+        """Return the bytes behind a URL that `values` would fetch; none for a file on this machine.
 
-        def walked() -> tuple[BytesChunk | None, int]:
-            chunk = BytesChunk.of(fd, self._footer()[0].row_group(group).column(number), level)
-            return chunk, 0 if chunk is None else chunk.nbytes
+        These are pages if the file has a page index, which is fetched here, and otherwise whole column chunks.
+        """
+        if remote_file(self.path) is None or self._level(path) is None:
+            return []
+        return self._touched(path, wanted, self._chunks(path, wanted, cache))
 
-        chunk = cache.get(key, walked)
-        return None if chunk is None else chunk.read(file_bytes(fd), rows, cache, key)
+    def _touched(
+        self, path: str, wanted: Sequence[tuple[int, IntArray]], chunks: Sequence[BytesChunk | None]
+    ) -> list[Wanted]:
+        if (remote := remote_file(self.path)) is None:
+            return []
+        parts = [
+            np.array(chunk_range(self._stored(group, path))).reshape(2, 1) if chunk is None else chunk.ranges(rows)
+            for (group, rows), chunk in zip(wanted, chunks, strict=True)
+        ]
+        begin, end = np.concatenate([np.zeros((2, 0), np.int64), *parts], axis=1)
+        return [(remote, begin, end)]
+
+    def _chunks(self, path: str, wanted: Sequence[tuple[int, IntArray]], cache: Cache) -> list[BytesChunk | None]:
+        """Return the pages of each row group, as far as they are known without a look at the pages."""
+        known: list[BytesChunk | None] = [cache.peek((self, group, path)) for group, _ in wanted]
+        if None not in known or remote_file(self.path) is None:
+            return known
+        missing = [group for (group, _), chunk in zip(wanted, known, strict=True) if chunk is None]
+        if not all(self._stored(group, path).has_offset_index for group in missing):
+            return known
+        found = dict(zip(missing, self._fetched([self._indexes(path)[group] for group in missing]), strict=True))
+
+        def indexed(group: int) -> tuple[BytesChunk, int]:
+            chunk = BytesChunk.indexed(found[group], self._stored(group, path), self._level(path) or 0)
+            return chunk, chunk.nbytes
+
+        pairs = zip(wanted, known, strict=True)
+        return [
+            cache.get((self, group, path), partial(indexed, group)) if chunk is None else chunk
+            for (group, _), chunk in pairs
+        ]
+
+    def _indexes(self, path: str) -> list[tuple[int, int]]:
+        """Return where the index of the pages of a leaf is, of each row group. Cost: parses the footer."""
+
+        def found() -> tuple[list[tuple[int, int]], int]:
+            end = self._state.size - _END
+            (footer,) = self._fetched([(end - self._footer()[0].serialized_size, end)])
+            places = offset_indexes(footer, self.leaf(path) or 0)
+            return places, _PLACES * len(places)
+
+        return self._footers.get((self.path, path), found)
+
+    def _fetched(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return bytes of the file."""
+        begin, end = np.array(places, np.int64).reshape(-1, 2).T
+        if not ((begin >= 0) & (begin <= end) & (end <= self._state.size)).all():
+            raise FormatError(f"expected an index within the {self._state.size} bytes of the file, got {places[:8]}")
+        remote = remote_file(self.path)
+        with filled([] if remote is None else [(remote, begin, end)]):
+            return read_descriptor(self.path, self._state, lambda fd: [file_bytes(fd)(*place) for place in places])
+
+    def _walked(self, take: Take, group: int, path: str, cache: Cache) -> BytesChunk:
+        def walked() -> tuple[BytesChunk, int]:
+            chunk = BytesChunk.of(take, self._stored(group, path), self._level(path) or 0)
+            return chunk, chunk.nbytes
+
+        return cache.get((self, group, path), walked)
+
+    def _stored(self, group: int, path: str) -> Any:
+        """Return what the footer says about a column chunk."""
+        return self._footer()[0].row_group(group).column(self.leaf(path))
+
+    def _level(self, path: str) -> int | None:
+        """Return the definition level of the values of a leaf of bytes, or None of any other."""
+        if path not in self._levels:
+            number = self.leaf(path)
+            leaf = None if number is None else self._footer()[0].schema.column(number)
+            self._levels[path] = leaf.max_definition_level if leaf is not None and is_bytes(leaf) else None
+        return self._levels[path]
 
     def _read(self, groups: Sequence[int], name: str) -> Any:
         def read(path: Path) -> Any:

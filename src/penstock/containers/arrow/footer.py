@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,17 +48,19 @@ class ThriftReader:
     def struct(self, depth: int = 0) -> Fields:
         if depth > DEPTH:
             raise FormatError(f"expected at most {DEPTH} nested structs, got more")
-        fields: Fields = {}
+        return {number: (kind, self.value(kind, depth)) for number, kind in self.heads()}
+
+    def heads(self) -> Iterator[tuple[int, int]]:
+        """Yield number and type of each field of a struct. The caller reads its value before the next one."""
         number = 0
         while (head := self._byte()) != 0:
             kind, step = head & 15, head >> 4
             number = number + step if step else self._signed()
             if not 0 < number < 1 << 15:
                 raise FormatError(f"expected a field number above 0, got {number}")
-            fields[number] = (kind, self._value(kind, depth))
-        return fields
+            yield number, kind
 
-    def _value(self, kind: int, depth: int) -> Any:
+    def value(self, kind: int, depth: int = 0) -> Any:
         match kind:
             case 1 | 2:
                 value: Any = kind == TRUE
@@ -79,15 +81,20 @@ class ThriftReader:
         return value
 
     def _list(self, depth: int) -> Items:
+        item, count = self.list_head()
+        return item, [self._item(item, depth) for _ in range(count)]
+
+    def list_head(self) -> tuple[int, int]:
+        """Read type and number of the items of a list, which follow."""
         head = self._byte()
         count = head >> 4 if head >> 4 < 15 else self._unsigned()
         item = head & 15
         if count > len(self._data) - self.position:  # an item has at least a byte
             raise FormatError(f"expected a list within the bytes, got {count} items")
-        return item, [self._item(item, depth) for _ in range(count)]
+        return item, count
 
     def _item(self, kind: int, depth: int) -> Any:
-        return self._byte() == TRUE if kind in (TRUE, FALSE) else self._value(kind, depth + 1)
+        return self._byte() == TRUE if kind in (TRUE, FALSE) else self.value(kind, depth + 1)
 
     def _take(self, size: int) -> bytes:
         begin, self.position = self.position, self.position + size
@@ -274,6 +281,34 @@ def page_at(raw: bytes | memoryview, begin: int) -> ParquetPage:
         raise FormatError(f"expected a page of 0 or more bytes and values at byte {begin}")
     data = begin + reader.position
     return ParquetPage(begin, data, data + packed, kind, values, unpacked, encoding)
+
+
+def offset_indexes(footer: bytes, leaf: int) -> list[tuple[int, int]]:
+    """Return where the offset index of a leaf begins and ends, for each row group. Row groups are read one by one."""
+    reader = ThriftReader(footer)
+    places: list[tuple[int, int]] = []
+    try:
+        for number, kind in reader.heads():
+            if number != 4:
+                reader.value(kind)
+                continue
+            for _ in range(reader.list_head()[1]):
+                chunk: Fields = reader.struct()[1][1][1][leaf]
+                begin, size = int(chunk[4][1]), int(chunk[5][1])
+                places.append((begin, begin + size))
+            return places
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise FormatError("expected the offset index of each column chunk in the footer") from error
+    raise FormatError("expected row groups in the footer, got none")
+
+
+def page_locations(raw: bytes) -> list[tuple[int, int, int]]:
+    """Return byte, size with its header, and first row of each page in an offset index."""
+    try:
+        pages: list[Fields] = ThriftReader(raw).struct()[1][1][1]
+        return [(int(page[1][1]), int(page[2][1]), int(page[3][1])) for page in pages]
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError("expected an offset index of pages") from error
 
 
 def _pages(path: Path) -> list[ParquetPage]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.arrow.footer import DATA, DATA_2, DICTIONARY, HEADER, ParquetPage, page_at
+from penstock.containers.arrow.footer import DATA, DATA_2, DICTIONARY, HEADER, ParquetPage, page_at, page_locations
 from penstock.containers.arrow.values import arrow
 from penstock.core.arrays import IntArray
 from penstock.core.cache import Cache
@@ -28,9 +28,11 @@ from penstock.errors import FormatError, require
 PLAIN = 0  # encodings of values
 PLAIN_DICTIONARY = 2
 RLE_DICTIONARY = 8
+ENCODINGS = (PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY)
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "BROTLI", "ZSTD")
 _HEADER = 256  # bytes that the header of a page of pictures has at most
 _MOST = 1 << 24  # values of a page that are looked at one by one
+_LENGTH = 4  # bytes before each plain value
 _ENTRY = 300  # bytes of a page in memory, about
 
 _BYTES = "BYTE_ARRAY", "NONE", 0  # types and lists of a leaf of bytes
@@ -66,77 +68,128 @@ class _Values:
     raw: bytes | None
     places: IntArray
 
+    def blob(self, take: Take, number: int) -> bytes:
+        begin, end = self.places[number].tolist()
+        return take(begin, end) if self.raw is None else self.raw[begin:end]
+
 
 @dataclass(frozen=True, eq=False)
 class BytesChunk:
-    """The pages of a column chunk of bytes, whose values have a definition level of at most `level`."""
+    """The pages of a column chunk of bytes, whose values have a definition level of at most `level`.
+
+    Page `p` is in bytes `begin[p] : end[p]`, its header first, and has the values from `first[p]` on.
+    """
 
     codec: str
     level: int
     unpacked: int
-    dictionary: ParquetPage | None
-    pages: tuple[ParquetPage, ...]
+    dictionary: tuple[int, int] | None
+    begin: IntArray
+    end: IntArray
     first: IntArray
+    places: IntArray
+    """`[rows, 2]` bytes of the file, of values that are stored as they are; 0 before their page was looked at."""
+    in_place: bool
 
     @classmethod
-    def of(cls, fd: int, leaf: Any, level: int) -> BytesChunk | None:
-        """Walk over the headers of a chunk that a footer describes. Returns None for a layout that is left to PyArrow.
+    def of(cls, take: Take, leaf: Any, level: int) -> BytesChunk:
+        """Walk over the headers of a chunk that a footer describes.
 
         Cost: a read of some hundred bytes for each page.
         """
-        first = leaf.dictionary_page_offset if leaf.has_dictionary_page else leaf.data_page_offset
-        begin = min(first, leaf.data_page_offset)
-        end = begin + leaf.total_compressed_size
-        if not 4 <= begin <= end <= os.fstat(fd).st_size:
-            raise FormatError(f"expected a column chunk within the file, got bytes {begin}:{end}")
-        if leaf.compression not in CODECS:
-            return None
-        pages: list[ParquetPage] = []
+        begin, end = chunk_range(leaf)
+        dictionary: tuple[int, int] | None = None
+        spans: list[tuple[int, int]] = []
+        counts: list[int] = []
         values = 0
         while values < leaf.num_values:
-            page = _page(fd, begin, end)
-            values += page.values if page.kind != DICTIONARY else 0
-            pages.append(page)
+            page = _page(take, begin, end)
+            if page.kind == DICTIONARY and dictionary is None and not spans:
+                dictionary = page.begin, page.end
+            elif page.kind in (DATA, DATA_2):
+                spans.append((page.begin, page.end))
+                counts.append(page.values)
+                values += page.values
+            else:
+                raise FormatError(f"expected pages of data, got a page of kind {page.kind}")
             begin = page.end
         if values != leaf.num_values:
             raise FormatError(f"expected pages of {leaf.num_values} values, got {values}")
-        dictionary = pages.pop(0) if pages and pages[0].kind == DICTIONARY else None
-        known = (PLAIN,) if dictionary is None else (PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY)
-        if any(page.kind != DATA or page.encoding not in known or page.values > _MOST for page in pages):
-            if any(page.kind not in (DATA, DATA_2) for page in pages):
-                raise FormatError(f"expected pages of data, got pages of kind {sorted({page.kind for page in pages})}")
-            return None
-        starts = offsets_of([page.values for page in pages])
-        return cls(leaf.compression, level, leaf.total_uncompressed_size, dictionary, tuple(pages), starts)
+        return cls._of(leaf, level, dictionary, spans, offsets_of(counts))
+
+    @classmethod
+    def indexed(cls, index: bytes, leaf: Any, level: int) -> BytesChunk:
+        """Return the chunk from its offset index, as `of`. No page is read."""
+        begin, end = chunk_range(leaf)
+        pages = np.array(page_locations(index), np.int64).reshape(-1, 3)
+        start, first = pages[:, 0], np.append(pages[:, 2], leaf.num_values)
+        stop = start + pages[:, 1]
+        edges = np.stack([start, stop], 1).ravel()
+        if len(pages) and not (begin <= edges[0] and (np.diff(edges) >= 0).all() and edges[-1] <= end):
+            raise FormatError(f"expected an offset index of pages within bytes {begin}:{end}, got {edges.tolist()[:8]}")
+        if first[0] != 0 or (np.diff(first) < 0).any():
+            raise FormatError(f"expected an offset index of {leaf.num_values} rows, got {first.tolist()[:8]}")
+        dictionary = (begin, int(start[0])) if leaf.has_dictionary_page and len(pages) else None
+        return cls._of(leaf, level, dictionary, edges, first)
+
+    @classmethod
+    def _of(cls, leaf: Any, level: int, dictionary: tuple[int, int] | None, spans: Any, first: IntArray) -> BytesChunk:
+        begin, end = np.array(spans, np.int64).reshape(-1, 2).T
+        rows = int(first[-1])
+        in_place = leaf.compression == "UNCOMPRESSED" and _LENGTH * rows <= leaf.total_compressed_size
+        places = np.zeros((rows, 2), np.int64) if in_place else np.broadcast_to(np.int64(0), (rows, 2))
+        unpacked = leaf.total_uncompressed_size
+        return cls(leaf.compression, level, unpacked, dictionary, begin, end, first, places, in_place)
 
     @property
     def nbytes(self) -> int:
-        return _ENTRY * (1 + len(self.pages))
+        return _ENTRY + 3 * self.first.nbytes + (self.places.nbytes if self.in_place else 0)
+
+    def ranges(self, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """Return where the bytes begin and end that a read of rows touches: values in known places, or pages."""
+        places = self.places[rows]
+        if places.all():
+            return places[:, 0], places[:, 1]
+        pages = np.unique(self._pages(rows))
+        begin, end = self.begin[pages], self.end[pages]
+        if self.dictionary is None:
+            return begin, end
+        return np.append(begin, self.dictionary[0]), np.append(end, self.dictionary[1])
 
     def read(self, take: Take, rows: IntArray, cache: Cache, key: object) -> list[bytes] | None:
-        """Return the values of rows, or None where a page of theirs lacks some."""
-        if len(rows) and not 0 <= rows.min() <= rows.max() < self.first[-1]:
-            raise FormatError(f"expected rows within the {self.first[-1]} values of the pages, got {rows.max()}")
-        numbers = np.searchsorted(self.first, rows, side="right") - 1
-        blobs = [b""] * len(rows)
-        for number in np.unique(numbers).tolist():
-            values = cache.get((key, number), lambda number=number: self._values(take, number, cache, key))
+        """Return the values of rows, or None where a page of theirs lacks some or is left to PyArrow."""
+        numbers: list[int] = rows.tolist()
+        if numbers and not 0 <= min(numbers) <= max(numbers) < len(self.places):
+            raise FormatError(f"expected rows within the {len(self.places)} values of the pages, got {max(numbers)}")
+        places: list[int] = self.places[rows].ravel().tolist()
+        if 0 not in places:  # another thread may have written one of two
+            return [take(begin, end) for begin, end in zip(places[::2], places[1::2], strict=True)]
+        pages: list[int] = self._pages(rows).tolist()
+        found: dict[int, _Values] = {}
+        for page in dict.fromkeys(pages):
+            values = cache.get((key, page), lambda page=page: self._values(take, page, cache, key))
             if values is None:
                 return None
-            mine = np.flatnonzero(numbers == number)
-            places = values.places[rows[mine] - self.first[number]].tolist()
-            for place, (begin, end) in zip(mine.tolist(), places, strict=True):
-                blobs[place] = take(begin, end) if values.raw is None else values.raw[begin:end]
-        return blobs
+            found[page] = values
+        first: list[int] = self.first[pages].tolist()
+        return [found[page].blob(take, row - begin) for page, row, begin in zip(pages, numbers, first, strict=True)]
+
+    def _pages(self, rows: IntArray) -> IntArray:
+        return np.searchsorted(self.first, rows, side="right") - 1
 
     def _values(self, take: Take, number: int, cache: Cache, key: object) -> tuple[_Values | None, int]:
-        """Find the values of a page, or None where some are missing; and their size in memory."""
-        page = self.pages[number]
-        raw = None
-        if self.codec != "UNCOMPRESSED" or page.encoding != PLAIN:
-            raw = self._unpacked(take, page)
-        begin, end = (page.data, page.end) if raw is None else (0, len(raw))
-        within = take if raw is None else _taken_from(raw)
+        """Find the values of a page, or None where some are missing or it is left to PyArrow; and their size."""
+        page = _page(take, int(self.begin[number]), int(self.end[number]))
+        first, last = int(self.first[number]), int(self.first[number + 1])
+        if page.kind not in (DATA, DATA_2) or page.values != last - first:
+            raise FormatError(f"expected a page of {last - first} values, got {page.values} of kind {page.kind}")
+        known = page.kind == DATA and page.encoding in ENCODINGS and self.codec in CODECS
+        if not known or page.values > _MOST:
+            return None, _ENTRY
+        in_place = self.in_place and page.encoding == PLAIN
+        raw = b"" if in_place else self._unpacked(take, page)
+        begin, end = (page.data, page.end) if in_place else (0, len(raw))
+        within = take if in_place else _taken_from(raw)
         if self.level:
             size = int.from_bytes(within(begin, _inside(begin + 4, end)), "little")
             begin += 4
@@ -144,22 +197,27 @@ class BytesChunk:
             begin += size
             if any((run != self.level).any() for run in packed_numbers(levels, self.level.bit_length(), page.values)):
                 return None, _ENTRY
-        if raw is None or page.encoding == PLAIN:
+        if in_place:
+            self.places[first:last] = _places(within, begin, end, page.values)
+            return _Values(None, self.places[first:last]), _ENTRY
+        if page.encoding == PLAIN:
             places = _places(within, begin, end, page.values)
-            return _Values(raw, places), places.nbytes + len(raw or b"") + _ENTRY
-        known = cache.get((key, "dictionary"), lambda: self._dictionary(take))
+            return _Values(raw, places), places.nbytes + len(raw) + _ENTRY
+        dictionary = cache.get((key, "dictionary"), lambda: self._dictionary(take))
         width = within(begin, _inside(begin + 1, end))[0]
         if width > 32:
             raise FormatError(f"expected numbers of at most 32 bits, got {width}")
         chosen = np.concatenate([np.zeros(0, np.int64), *packed_numbers(raw[begin + 1 :], width, page.values)])
-        if len(chosen) and chosen.max() >= len(known.places):
-            raise FormatError(f"expected numbers of the {len(known.places)} values of a dictionary, got {chosen.max()}")
-        places = known.places[chosen]
-        return _Values(known.raw, places), places.nbytes + _ENTRY
+        if len(chosen) and chosen.max() >= len(dictionary.places):
+            raise FormatError(
+                f"expected numbers of the {len(dictionary.places)} values of a dictionary, got {chosen.max()}"
+            )
+        places = dictionary.places[chosen]
+        return _Values(dictionary.raw, places), places.nbytes + _ENTRY
 
     def _dictionary(self, take: Take) -> tuple[_Values, int]:
-        page = self.dictionary
-        if page is None or page.encoding not in (PLAIN, PLAIN_DICTIONARY):
+        page = None if self.dictionary is None else _page(take, *self.dictionary)
+        if page is None or page.kind != DICTIONARY or page.encoding not in (PLAIN, PLAIN_DICTIONARY):
             raise FormatError("expected a dictionary of plain values")
         raw = self._unpacked(take, page)
         places = _places(_taken_from(raw), 0, len(raw), page.values)
@@ -180,12 +238,22 @@ class BytesChunk:
         return raw
 
 
-def _page(fd: int, begin: int, end: int) -> ParquetPage:
+def chunk_range(leaf: Any) -> tuple[int, int]:
+    """Return where a column chunk that a footer describes begins and ends."""
+    first = leaf.dictionary_page_offset if leaf.has_dictionary_page else leaf.data_page_offset
+    begin = min(first, leaf.data_page_offset)
+    end = begin + leaf.total_compressed_size
+    if not 4 <= begin <= end:
+        raise FormatError(f"expected a column chunk within the file, got bytes {begin}:{end}")
+    return begin, end
+
+
+def _page(take: Take, begin: int, end: int) -> ParquetPage:
     """Read the header of a page that is within a chunk."""
     try:
-        page = page_at(os.pread(fd, min(_HEADER, end - begin), begin), begin)
+        page = page_at(take(begin, min(begin + _HEADER, end)), begin)
     except FormatError:  # statistics make it longer
-        page = page_at(os.pread(fd, min(HEADER, end - begin), begin), begin)
+        page = page_at(take(begin, min(begin + HEADER, end)), begin)
     if page.end > end:
         raise FormatError(f"expected a page within its column chunk, got one that ends at byte {page.end} of {end}")
     return page
