@@ -13,7 +13,8 @@ import pytest
 
 import penstock
 from penstock.containers.arrow import ParquetFile, stored_leaves
-from penstock.containers.arrow.pages import is_bytes, packed_numbers
+from penstock.containers.arrow.footer import offset_indexes
+from penstock.containers.arrow.pages import BytesChunk, Take, is_bytes, packed_numbers
 from penstock.core.cache import Cache
 from penstock.errors import FormatError
 
@@ -45,6 +46,58 @@ def test_values_are_those_of_pyarrow(tmp_path: Path, codec: str, dictionary: boo
     assert values(path, SOME) == [blobs[row] for row in SOME]
     assert values(path, np.arange(ROWS)) == blobs
     assert values(path, np.zeros(0, np.int64)) == []
+
+
+@pytest.mark.parametrize("dictionary", [False, True], ids=["plain", "dictionary"])
+def test_an_offset_index_says_the_same_as_the_headers_of_pages(tmp_path: Path, dictionary: bool) -> None:
+    options = {"use_dictionary": dictionary, "data_page_size": 1 << 14, "write_batch_size": 32}
+    path = write(tmp_path / "a.parquet", BLOBS, **options, dictionary_pagesize_limit=1 << 16, write_page_index=True)
+    chunks = BytesChunk.of(reader(path), leaf_of(path), 2), BytesChunk.indexed(index_of(path), leaf_of(path), 2)
+    assert (chunks[0].dictionary is not None, len(chunks[0].begin) > 5) == (dictionary, True)
+    assert chunks[0].dictionary == chunks[1].dictionary
+    for name in ("begin", "end", "first"):
+        assert np.array_equal(getattr(chunks[0], name), getattr(chunks[1], name))
+    assert chunks[1].read(reader(path), SOME, Cache(1 << 20), "key") == [BLOBS[row] for row in SOME]
+    begin, end = chunks[0].ranges(SOME)
+    assert (end - begin).sum() < leaf_of(path).total_compressed_size / 2
+
+
+def test_a_damaged_offset_index_is_an_error_or_names_the_same_pages(tmp_path: Path) -> None:
+    options = {"use_dictionary": False, "data_page_size": 1 << 14, "write_batch_size": 32}
+    path = write(tmp_path / "a.parquet", BLOBS, **options, write_page_index=True)
+    index = index_of(path)
+    damaged = 0
+    for place in range(len(index)):
+        raw = bytearray(index)
+        raw[place] ^= 1 << int(RNG.integers(8))
+        try:
+            chunk = BytesChunk.indexed(bytes(raw), leaf_of(path), 2)
+            assert chunk.read(reader(path), np.arange(ROWS), Cache(1 << 20), "key") == BLOBS
+        except FormatError:
+            damaged += 1
+    assert damaged > len(index) / 2
+    for wrong in (b"", b"\0", index[: len(index) // 2]):
+        with pytest.raises(FormatError):
+            BytesChunk.indexed(wrong, leaf_of(path), 2)
+    footer = path.read_bytes()[-8 - pq.read_metadata(path).serialized_size : -8]
+    for wrong in (b"\0", footer[:40]):
+        with pytest.raises(FormatError):
+            offset_indexes(wrong, 1)
+
+
+def leaf_of(path: Path) -> Any:
+    return pq.read_metadata(path).row_group(0).column(1)
+
+
+def reader(path: Path) -> Take:
+    content = path.read_bytes()
+    return lambda begin, end: content[begin:end]
+
+
+def index_of(path: Path) -> bytes:
+    content = path.read_bytes()
+    ((begin, end),) = offset_indexes(content[-8 - pq.read_metadata(path).serialized_size : -8], 1)
+    return content[begin:end]
 
 
 def test_bytes_at_the_top_and_of_one_value(tmp_path: Path) -> None:
@@ -84,12 +137,27 @@ def test_wanted_bytes_alone_are_read_of_pictures_as_we_write_them(
     path = tmp_path / "a.parquet"
     pq.write_table(table, path, **stored_leaves(table.schema))
     file, cache, sizes = ParquetFile(path, Cache(1 << 20)), Cache(1 << 20), list[int]()
-    file.values("image.bytes", [(0, np.array([0]))], cache)
+    file.values("image.bytes", [(0, np.array([3, 5]))], cache)
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, size, place: sizes.append(size) or pread(fd, size, place))
     assert file.values("image.bytes", [(0, np.array([3, 5]))], cache) == [[blobs[3], blobs[5]]]
     assert sizes == [20_000, 20_000]
     assert cache.nbytes < 10_000
+
+
+@pytest.mark.parametrize("size", [1_500, 20_000, 500_000])
+def test_our_pages_of_pictures_make_files_a_thousandth_larger(size: int, tmp_path: Path) -> None:
+    table = pa.table({"image": pa.array([RNG.bytes(size) for _ in range(4_000_000 // size)])})
+    sizes: list[int] = []
+    for options in ({"compression": "none", "use_dictionary": False}, stored_leaves(table.schema)):
+        pq.write_table(table, tmp_path / "a.parquet", **options)
+        sizes.append((tmp_path / "a.parquet").stat().st_size)
+        assert pq.read_table(tmp_path / "a.parquet").equals(table)
+    assert sizes[1] < sizes[0] * 1.0015
+    chunk = BytesChunk.of(
+        reader(tmp_path / "a.parquet"), pq.read_metadata(tmp_path / "a.parquet").row_group(0).column(0), 1
+    )
+    assert (chunk.end - chunk.begin).max() < (1 << 15) + size + 100
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy"])
@@ -131,6 +199,13 @@ def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     write(path, BLOBS[:200])
     with pytest.raises(FormatError, match="opened"):
         file.values("image.bytes", [(0, np.array([0]))], Cache(1 << 20))
+    file = ParquetFile(path, Cache(1 << 20))
+    write(tmp_path / "other.parquet", BLOBS[:200]).replace(path)
+    with pytest.raises(FormatError, match="a changed one"):
+        file.values("image.bytes", [(0, np.array([0]))], Cache(1 << 20))
+    path.unlink()
+    with pytest.raises(FormatError, match="got none; restore it"):
+        file.values("image.bytes", [(0, np.array([0]))], Cache(1 << 20))
 
 
 @pytest.mark.parametrize(
@@ -158,6 +233,8 @@ def test_our_writers_store_pictures_as_they_are_and_read_no_more_than_some(
             if is_bytes(metadata.schema.column(number)):
                 stored += 1
                 assert (leaf.compression, leaf.has_dictionary_page) == ("UNCOMPRESSED", False)
+                assert leaf.has_offset_index
+                assert leaf.statistics is None
     assert stored
     with penstock.open(path) as data:
         rows = data.windows(2)[[3, 40, 3, 4]]["observations"]

@@ -192,6 +192,53 @@ def test_small_columns_beside_pictures_are_fetched_alone(tmp_path: Path) -> None
         assert len(site.gets()) < 30
 
 
+OURS: dict[str, tuple[str, dict[str, Any]]] = {
+    "lerobot": ("lerobot", {"fps": 10, "cameras": "image"}),
+    "minari": ("minari", {"data_format": "parquet", "images": "jpeg"}),
+}
+FOREIGN: dict[str, tuple[int, dict[str, Any]]] = {  # most blocks that are fetched, and how the file is written
+    "plain": (4, {"compression": "snappy", "use_dictionary": False, "write_page_index": True}),
+    "dictionary": (20, {"compression": "snappy", "use_dictionary": True, "write_page_index": True}),
+    "version 2": (85, {"data_page_version": "2.0", "write_page_index": True}),
+    "no index": (85, {}),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "foreign"), [("lerobot", None), ("minari", None), *(("lerobot", kind) for kind in FOREIGN)]
+)
+def test_pages_of_wanted_pictures_are_fetched(name: str, foreign: str | None, tmp_path: Path) -> None:
+    """Whole row groups of 5.5 MB were, of files with an index of pages too."""
+    rng = np.random.default_rng(0)
+    columns = {
+        "observations": rng.integers(0, 256, (401, 72, 64, 3), np.uint8),
+        "actions": np.zeros((400, 2), np.float32),
+        "rewards": np.zeros(400),
+        "terminations": np.zeros(400, bool),
+        "truncations": np.arange(400) == 399,
+    }
+    format, options = OURS[name]
+    penstock.convert(penstock.from_arrays(columns, lengths=[400]), tmp_path / "data-v0", format=format, options=options)
+    most = 4
+    if foreign is not None:
+        (file,) = (tmp_path / "data-v0/data").rglob("*.parquet")
+        most, written = FOREIGN[foreign]
+        sizes = {"data_page_size": 1 << 15, "write_batch_size": 1, "dictionary_pagesize_limit": 1 << 20}
+        pq.write_table(pq.read_table(file), file, **sizes, **written)
+    files = {p.relative_to(tmp_path).as_posix(): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with (
+        serving(files) as site,
+        penstock.open(f"{site.url}/data-v0") as remote,
+        penstock.open(tmp_path / "data-v0") as local,
+    ):
+        site.seen.clear()
+        steps = [data.steps().select_columns("observations") for data in (remote, local)]
+        chosen = [3, 4, 150, 151, 390]
+        np.testing.assert_array_equal(*(each[chosen]["observations"] for each in steps))
+        assert fetched(site) <= most * BLOCK
+        assert len(site.gets()) <= most
+
+
 def fetched(site: Site) -> int:
     return sum((r.end or 0) + 1 - (r.begin or 0) for r in site.gets())
 

@@ -29,6 +29,7 @@ from penstock.containers.arrow.values import arrow
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.boundary import parsing
 from penstock.core.cache import Cache
+from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, require
 from penstock.files.listing import read_descriptor, read_unchanged
 from penstock.files.remote import FileState, Wanted, file_state, filled, open_file, path_or_file, remote_file
@@ -139,6 +140,14 @@ class ParquetFile:
     @property
     def schema(self) -> Any:
         return self._footer()[1]
+
+    def by_group(self, rows: IntArray) -> list[tuple[int, IntArray]]:
+        """Return sorted rows of the file by row groups, as rows of these."""
+        if len(self.rows) == 1:
+            return [(0, rows)]
+        first = offsets_of(self.rows)
+        group = np.searchsorted(first, rows, side="right") - 1
+        return [(number, rows[group == number] - first[number]) for number in np.unique(group).tolist()]
 
     def columns(self, groups: Sequence[int], name: str) -> Any:
         """Decode a column of several row groups at once, a fraction of the time of small row groups one by one."""

@@ -1,8 +1,9 @@
 """Single values of a column of bytes in a Parquet file, such as pictures, without the rest of their row group.
 
-The headers of the pages of a column chunk say where its values are. Values of an uncompressed page are read alone, by
-their places in the file, which are found once. Of a compressed page, or one with numbers of a dictionary, the page is
-unpacked. Both are kept in a cache of the caller, and each read is within the chunk that the footer names.
+The headers of the pages of a column chunk, or an offset index, say where its values are. Values of an uncompressed
+page are read alone, by their places in the file, which are found once. Of a compressed page, or one with numbers of a
+dictionary, the page is unpacked. Both are kept in a cache of the caller, and each read is within the chunk that the
+footer names.
 
 Other layouts give None, and PyArrow reads them: lists, missing values, pages of version 2, rare encodings and codecs.
 """
@@ -30,6 +31,8 @@ PLAIN_DICTIONARY = 2
 RLE_DICTIONARY = 8
 ENCODINGS = (PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY)
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "BROTLI", "ZSTD")
+_PAGE = 1 << 15  # bytes from which on a page of a written column is full
+_SMALL = 1 << 16  # bytes of a page that is read whole to find its values
 _HEADER = 256  # bytes that the header of a page of pictures has at most
 _MOST = 1 << 24  # values of a page that are looked at one by one
 _LENGTH = 4  # bytes before each plain value
@@ -50,6 +53,7 @@ def is_bytes(leaf: Any) -> bool:
 def stored_leaves(schema: Any) -> dict[str, Any]:
     """Return options of PyArrow's writer: bytes are stored as they are, for pictures do not become smaller.
 
+    They are in pages of a few, which an index names, so that behind a URL not much more than one picture is fetched.
     Cost: an empty file, whose footer has the names of the leaves. An Arrow schema can be a key of the cache.
     """
     parquet = require("pyarrow.parquet", "arrow")
@@ -58,7 +62,12 @@ def stored_leaves(schema: Any) -> dict[str, Any]:
     leaves = parquet.read_metadata(empty).schema
     pictures = {leaf.path: is_bytes(leaf) for leaf in map(leaves.column, range(len(leaves)))}
     codecs = {path: "none" if stored else "snappy" for path, stored in pictures.items()}
-    return {"compression": codecs, "use_dictionary": [path for path, stored in pictures.items() if not stored]}
+    others = [path for path, stored in pictures.items() if not stored]
+    options = {"compression": codecs, "use_dictionary": others}
+    if any(pictures.values()):
+        options |= {"write_page_index": True, "data_page_size": _PAGE, "write_batch_size": 1}
+        options["write_statistics"] = others  # of pictures they would be bytes of two of them in each page
+    return options
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +188,9 @@ class BytesChunk:
 
     def _values(self, take: Take, number: int, cache: Cache, key: object) -> tuple[_Values | None, int]:
         """Find the values of a page, or None where some are missing or it is left to PyArrow; and their size."""
-        page = _page(take, int(self.begin[number]), int(self.end[number]))
+        begin, end = int(self.begin[number]), int(self.end[number])
+        stored = _taken_from(take(begin, end), begin) if end - begin <= _SMALL else take
+        page = _page(stored, begin, end)
         first, last = int(self.first[number]), int(self.first[number + 1])
         if page.kind not in (DATA, DATA_2) or page.values != last - first:
             raise FormatError(f"expected a page of {last - first} values, got {page.values} of kind {page.kind}")
@@ -187,9 +198,9 @@ class BytesChunk:
         if not known or page.values > _MOST:
             return None, _ENTRY
         in_place = self.in_place and page.encoding == PLAIN
-        raw = b"" if in_place else self._unpacked(take, page)
+        raw = b"" if in_place else self._unpacked(stored, page)
         begin, end = (page.data, page.end) if in_place else (0, len(raw))
-        within = take if in_place else _taken_from(raw)
+        within = stored if in_place else _taken_from(raw)
         if self.level:
             size = int.from_bytes(within(begin, _inside(begin + 4, end)), "little")
             begin += 4
@@ -271,8 +282,8 @@ def file_bytes(fd: int) -> Take:
     return take
 
 
-def _taken_from(raw: bytes) -> Take:
-    return lambda begin, end: raw[begin:end]
+def _taken_from(raw: bytes, first: int = 0) -> Take:
+    return lambda begin, end: raw[begin - first : end - first]
 
 
 def _inside(place: int, end: int) -> int:

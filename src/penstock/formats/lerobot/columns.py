@@ -23,12 +23,12 @@ from penstock.containers.images import decode_each, decode_into
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.boundary import parsing
 from penstock.core.cache import Cache
-from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.ragged import Array, Ragged, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted
-from penstock.formats.base.pieces import BlockRows, each_once, spread
+from penstock.formats.base.pieces import BlockRows, each_once, equal_runs, spread
 from penstock.formats.lerobot.language import MESSAGE_FIELDS, messages_of
 
 TOGETHER = 8
@@ -85,19 +85,34 @@ class DataFiles:
                     parts[block] = self._kept((block, name, dtype), rows[a:b])
         return parts
 
-    def images(self, wanted: Mapping[int, IntArray], name: str) -> Iterator[tuple[int, list[bytes]]]:
-        """Yield images of rows by block, read alone where their storage allows it, by files."""
-        by_file: dict[int, list[int]] = {}
-        for block in wanted:
-            by_file.setdefault(int(self.file[block]), []).append(block)
-        for number, blocks in by_file.items():
-            file = self.files[number]
-            rows = [(int(self.group[block]), wanted[block]) for block in blocks]
+    def images(self, blocks: IntArray, rows: IntArray, name: str) -> list[bytes]:
+        """Return the images of rows of blocks, read alone where their storage allows it."""
+        blobs: list[bytes] = []
+        for file, leaf, wanted in self._stored_images(blocks, rows, name):
             with parsing(file.path, name):
-                leaf = name if file.leaf(name) is not None else f"{name}.bytes"
-                parts = file.values(leaf, rows, self.pages)
-            for block, part in zip(blocks, parts, strict=True):
-                yield block, self.encoded(block, name).take(wanted[block]).blobs() if part is None else part
+                parts = file.values(leaf, [(int(self.group[block]), mine) for block, mine in wanted], self.pages)
+            for (block, mine), part in zip(wanted, parts, strict=True):
+                blobs += self.encoded(block, name).take(mine).blobs() if part is None else part
+        return blobs
+
+    def image_ranges(self, blocks: IntArray, rows: IntArray, name: str) -> list[Wanted]:
+        """Return the bytes behind a URL that `images` would fetch."""
+        ranges: list[Wanted] = []
+        for file, leaf, wanted in self._stored_images(blocks, rows, name):
+            with parsing(file.path, name):
+                own = [(int(self.group[block]), mine) for block, mine in wanted]
+                ranges += file.value_ranges(leaf, own, self.pages)
+        return ranges
+
+    def _stored_images(
+        self, blocks: IntArray, rows: IntArray, name: str
+    ) -> Iterator[tuple[ParquetFile, str, list[tuple[int, IntArray]]]]:
+        """Yield files with the leaf that has the bytes of images, and rows by block."""
+        for number, first, last in equal_runs(self.file[blocks]):
+            file = self.files[number]
+            leaf = name if file.leaf(name) is not None else f"{name}.bytes"
+            mine = rows[first:last]
+            yield file, leaf, [(block, mine[a:b]) for block, a, b in equal_runs(blocks[first:last])]
 
     def encoded(self, block: int, name: str) -> Ragged:
         """Return all images of a block, as rows of bytes."""
@@ -229,29 +244,27 @@ class ImageColumn(BlockColumn):
     def load(self, block: int) -> Ragged:
         return self.data.encoded(block, self.name)
 
+    @override
+    def remote_ranges(self, selection: Selection) -> list[Wanted]:
+        rows = np.unique(ranges(selection.start, selection.length))
+        return self.data.image_ranges(*self.data.rows.located(rows), self.name)
+
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Decode each wanted image once, and copy it to its other places."""
-        rows: dict[int, IntArray] = {}
-        places: dict[int, list[int]] = {}
-        copies: list[tuple[IntArray, IntArray]] = []
-        for block, pieces in self.data.rows.pieces(selection):
-            rows[block], first, again = each_once(pieces)
-            places[block] = first.tolist()
-            copies.append(again)
-        wanted = [  # an image, its first place, and where it is stored
-            (blob, place, self.data.file_of(block).path, row)
-            for block, blobs in self.data.images(rows, self.name)
-            for blob, place, row in zip(blobs, places[block], rows[block].tolist(), strict=True)
-        ]
+        rows, first, (targets, sources) = each_once(selection)
+        blocks, stored = self.data.rows.located(rows)
+        blobs, places = self.data.images(blocks, stored, self.name), first.tolist()
 
         def decode_one(i: int) -> None:
-            blob, place, path, row = wanted[i]
-            with parsing(path, f"{self.name}, image {row} of its row group"):
-                decode_into(blob, out[place], convert=True)
+            try:
+                decode_into(blobs[i], out[places[i]], convert=True)
+            except Exception:
+                where = f"{self.name}, image {stored[i]} of its row group"
+                with parsing(self.data.file_of(int(blocks[i])).path, where):
+                    raise
 
-        decode_each(decode_one, len(wanted), len(wanted) * out[:1].nbytes)
-        for targets, sources in copies:
-            out[targets] = out[sources]
+        decode_each(decode_one, len(blobs), len(blobs) * out[:1].nbytes)
+        out[targets] = out[sources]
 
 
 @dataclass(frozen=True, eq=False)

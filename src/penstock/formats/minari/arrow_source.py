@@ -33,7 +33,7 @@ from penstock.errors import FormatError, StateError
 from penstock.files.remote import Wanted, file_state, is_mirrored
 from penstock.flow import map_on_threads
 from penstock.formats.base.account import Account, LeftOut, unused_files
-from penstock.formats.base.pieces import RowPieces, by_run, cut, each_once, spread
+from penstock.formats.base.pieces import RowPieces, by_run, copy_rows, cut, each_once, equal_runs, spread
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.minari import arrow_table, columns, index_cache, metadata
 from penstock.formats.minari.arrow_table import ArrowColumn
@@ -109,24 +109,33 @@ class ArrowSource(StateSource[_FolderState]):
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """Each piece from its episode, in the order of the files. Images are decoded together."""
         view, field = self.state, self.spec[column]
+        stored = [leaves[column].images for leaves in view.leaves if column in leaves]
+        if any(stored):
+            self._read_images(view, column, selection, out)
+            return
         pieces, first = self._pieces(view, field, selection)
-        blobs: list[bytes] = []  # of all images, each once, with its place in `out`, its episode and its row there
-        places: list[int] = []
-        stored: list[tuple[int, int]] = []
-        copies: list[tuple[IntArray, IntArray]] = []
         for e, mine in by_run(pieces._replace(start=pieces.start - first[pieces.run])):
+            self._copy(view, column, e, mine, out)
+
+    def _read_images(self, view: _FolderState, column: str, selection: Selection, out: AnyArray) -> None:
+        """Decode each wanted image once, and copy it to its other places."""
+        first = self.rows(self.spec[column].align)
+        wanted, own, (targets, sources) = each_once(selection)
+        episodes = np.searchsorted(first, wanted, side="right") - 1
+        rows = wanted - first[episodes]
+        blobs: list[bytes] = []
+        decoded: list[int] = []  # numbers of wanted rows that are images
+        for e, begin, end in equal_runs(episodes):
             leaf = view.leaves[int(view.which[e])].get(column)
             if leaf is None or not leaf.images:
-                out[ranges(mine.destination, mine.length)] = self._rows(view, column, e, mine)
+                mine = RowPieces(episodes, rows, np.ones_like(rows), own).take(slice(begin, end))
+                self._copy(view, column, e, mine, out)
                 continue
-            rows, own, again = each_once(mine)
-            blobs += self._blobs(view, e, column, leaf, rows)
-            places += own.tolist()
-            stored += [(e, row) for row in rows.tolist()]
-            copies.append(again)
-        decode_to(blobs, out, places, lambda i: f"{column}, row {stored[i][1]} of episode {stored[i][0]}")
-        for targets, sources in copies:
-            out[targets] = out[sources]
+            blobs += self._blobs(view, e, column, leaf, rows[begin:end])
+            decoded += range(begin, end)
+        places: list[int] = own[decoded].tolist()
+        decode_to(blobs, out, places, lambda i: f"{column}, row {rows[decoded[i]]} of episode {episodes[decoded[i]]}")
+        out[targets] = out[sources]
 
     @override
     def remote_ranges(self, column: str, selection: Selection) -> list[Wanted]:
@@ -135,10 +144,17 @@ class ArrowSource(StateSource[_FolderState]):
         name = column.partition("/")[0]
         if name in (columns.PRESENT, columns.SHAPES) or not is_mirrored(self.folder):
             return []
-        episodes: list[int] = np.unique(self._pieces(view, field, selection)[0].run).tolist()
-        stored = [e for e in episodes if column in view.leaves[int(view.which[e])]]
+        first = self.rows(field.align)
+        rows = np.unique(ranges(selection.start, selection.length))
+        episodes = np.searchsorted(first, rows, side="right") - 1
+        wanted = {e: rows[begin:end] - first[e] for e, begin, end in equal_runs(episodes)}
+        stored = [e for e in wanted if column in view.leaves[int(view.which[e])]]
 
         def named(e: int) -> list[Wanted]:
+            if view.leaves[int(view.which[e])][column].images and not arrow_table.is_small(view.parts[e]):
+                alone = self._opened(view, e).blob_ranges(column, wanted[e], self._held)
+                if alone is not None:
+                    return alone
             return arrow_table.remote_ranges(view.parts[e], name, self._places)
 
         return [wanted for part in map_on_threads(named, stored, _AT_ONCE, name="penstock-footers") for wanted in part]
@@ -148,24 +164,27 @@ class ArrowSource(StateSource[_FolderState]):
         pieces = cut(first, selection.start, selection.length, selection.destination)
         return pieces.take(np.argsort(pieces.run, kind="stable")), first
 
-    def _rows(self, view: _FolderState, column: str, e: int, pieces: RowPieces) -> Any:
-        """Rows of an episode, or the value of all of them."""
+    def _copy(self, view: _FolderState, column: str, e: int, pieces: RowPieces, out: AnyArray) -> None:
+        """Copy rows of an episode; all are one value where it does not store the column, or has smaller rows."""
+        leaf = view.leaves[int(view.which[e])].get(column)
+        if leaf is not None and leaf.shape == out.shape[1:]:
+            copy_rows(self._column(view, e, column, leaf), pieces, out)
+            return
+        places = ranges(pieces.destination, pieces.length)
+        out[places] = self._value(view, column, e)
+        if leaf is not None:
+            rows = self._column(view, e, column, leaf)[ranges(pieces.start, pieces.length)]
+            out[(places, *map(slice, leaf.shape))] = rows
+
+    def _value(self, view: _FolderState, column: str, e: int) -> Any:
+        """Return the value of rows that an episode does not store."""
         name, _, rest = column.partition("/")
         if name == columns.PRESENT:
             return e not in view.columns[rest].missing
         if name == columns.SHAPES and (shapes := view.columns[rest].shapes) is not None:
             return shapes[e]
-        leaf = view.leaves[int(view.which[e])].get(column)
         field = view.spec[column]
-        blank = columns.fill_value(field).view(field.dtype).reshape(field.shape)
-        if leaf is None:
-            return blank
-        array = self._column(view, e, column, leaf)
-        if leaf.kind == "array" and leaf.shape != field.shape:
-            rows = np.broadcast_to(blank, (int(pieces.length.sum()), *field.shape)).copy()
-            rows[(slice(None), *map(slice, leaf.shape))] = array[ranges(pieces.start, pieces.length)]
-            return rows
-        return array[ranges(pieces.start, pieces.length)]
+        return columns.fill_value(field).view(field.dtype).reshape(field.shape)
 
     def _blobs(self, view: _FolderState, e: int, column: str, leaf: ArrowColumn, rows: IntArray) -> list[bytes]:
         """Encoded images of an episode."""

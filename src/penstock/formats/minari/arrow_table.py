@@ -17,12 +17,12 @@ from penstock.core.boundary import is_of_data, parsing
 from penstock.core.cache import Cache
 from penstock.core.columns import under
 from penstock.core.narrowing import is_dict, is_list
-from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.ragged import Array, Ragged
 from penstock.core.spaces import Box, MultiBinary, MultiDiscrete, Space
 from penstock.core.spec import Align, Kind
 from penstock.errors import FormatError, PenstockError, SpecError, require
 from penstock.files.mapping import check_mapped, map_file
-from penstock.files.remote import Wanted, path_or_file, range_of, read_bytes, remote_file
+from penstock.files.remote import Wanted, file_state, path_or_file, range_of, read_bytes, remote_file
 from penstock.formats.minari.columns import FLAGS, required
 
 ALIGNS = b"penstock.align"  # schema metadata: which optional columns have not T + 1 rows, as JSON
@@ -66,12 +66,17 @@ def _require_of_data(error: Exception) -> None:
         raise error
 
 
+def is_small(path: Path) -> bool:
+    """Return whether a file is fetched whole."""
+    return file_state(path).size < MAPPED
+
+
 def remote_ranges(path: Path, name: str, places: Cache) -> list[Wanted]:
     """Return the bytes behind a URL that `EpisodeFile.column` fetches; none for a file on this machine."""
     remote = remote_file(path)
     if remote is None:
         return []
-    if remote.state.size < MAPPED:
+    if is_small(path):
         return [range_of(remote, 0, remote.state.size)]
 
     def found() -> tuple[tuple[IntArray, IntArray], int]:
@@ -127,12 +132,16 @@ class EpisodeFile:
         """Values of sorted rows of a column of bytes, or None where they are not read one by one."""
         if not isinstance(self._file, ParquetFile):
             return None
-        first = offsets_of(self._file.rows)
-        group = np.searchsorted(first, rows, side="right") - 1
-        wanted = [(number, rows[group == number] - first[number]) for number in np.unique(group).tolist()]
         with parsing(self._path, column):
-            parts = self._file.values(column.replace("/", "."), wanted, cache)
+            parts = self._file.values(column.replace("/", "."), self._file.by_group(rows), cache)
         return None if None in parts else [blob for part in parts for blob in part or ()]
+
+    def blob_ranges(self, column: str, rows: IntArray, cache: Cache) -> list[Wanted] | None:
+        """Return the bytes behind a URL that `blobs` fetches, or None where it reads no values alone."""
+        if not isinstance(self._file, ParquetFile):
+            return None
+        with parsing(self._path, column):
+            return self._file.value_ranges(column.replace("/", "."), self._file.by_group(rows), cache)
 
     def check(self) -> None:
         """Raise `FormatError` if the file was truncated since it was mapped."""
