@@ -163,7 +163,16 @@ def test_row_groups_are_read_together_where_many_are_wanted(tmp_path: Path, monk
         whole = data.steps()[:]
         assert together == [40] * len(together)
         same(tmp_path / "data", made)
+        together.clear()
+        same_again = data.steps()[[3, 100]]["actions"]
+        assert together == []  # numbers of all row groups are kept as one array
+        monkeypatch.setattr("penstock.formats.lerobot.columns.RUN", 200)  # some row groups of actions
+        with penstock.open(tmp_path / "data") as again:
+            chosen = again.steps().select_columns("actions")[[3, 100]]
+            assert_same_array(chosen["actions"], same_again, "actions")
+            assert sorted(together) == [4, 4, 40]  # the last of the index
         monkeypatch.setattr("penstock.formats.lerobot.columns.TOGETHER", 99)
+        monkeypatch.setattr("penstock.formats.lerobot.columns.RUN", 1)
         together.clear()
         with penstock.open(tmp_path / "data") as again:
             alone = again.steps()[:]

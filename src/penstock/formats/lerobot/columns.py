@@ -27,16 +27,33 @@ from penstock.core.ragged import Array, Ragged, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.errors import FormatError
-from penstock.files.remote import Wanted
+from penstock.files.remote import Wanted, is_mirrored
 from penstock.formats.base.pieces import BlockRows, each_once, equal_runs, spread
 from penstock.formats.lerobot.language import MESSAGE_FIELDS, messages_of
 
 TOGETHER = 8
 """Row groups in a row from which on they are read in one go."""
 
+RUN = 1 << 20
+"""Bytes of numbers of a file on this machine, in consecutive row groups, that are kept as one array."""
+
+_PART = 16  # part of the cache that a column may take to be kept in such arrays
+_ENTRY = 500  # bytes of runs beside their rows, about
+
 BYTES = Field(np.dtype(np.uint8), kind="ragged")
 TEXT = Field(np.dtype(np.uint8), kind="text")
 INDEX = Field(np.dtype(np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class BlockRuns:
+    """Runs of blocks of one file: run `r` has the blocks `first[r] : first[r + 1]`, and `rows` has rows by run.
+
+    A batch of random rows has a row of nearly each block, and to look at so many arrays takes longer than a picture.
+    """
+
+    rows: BlockRows
+    first: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +101,38 @@ class DataFiles:
                 for block, a, b in zip(run.tolist(), offsets[:-1], offsets[1:], strict=True):
                     parts[block] = self._kept((block, name, dtype), rows[a:b])
         return parts
+
+    def runs(self, row_bytes: int) -> BlockRuns | None:
+        """Return runs of the blocks of a column, or None where its blocks are read alone."""
+
+        def found() -> tuple[BlockRuns | None, int]:
+            counts = np.array([rows for file in self.files for rows in file.rows], np.int64)
+            large = row_bytes * int(counts.sum()) > self.cache.limit // _PART
+            if large or any(is_mirrored(file.path) for file in self.files):
+                return None, _ENTRY
+            begin = offsets_of(counts)[:-1]
+            part = (begin - begin[np.searchsorted(self.file, self.file)]) * row_bytes // RUN
+            new = (np.diff(self.file, prepend=-1) != 0) | (np.diff(part, prepend=-1) != 0)
+            first, run = np.flatnonzero(new), np.cumsum(new) - 1
+            rows, skip = self.rows, begin - begin[first][run]
+            own = BlockRows(rows.first, run[rows.block], rows.skip + skip[rows.block])
+            return BlockRuns(own, np.append(first, len(counts))), _ENTRY + 2 * own.block.nbytes
+
+        return self.cache.get(("runs", row_bytes), found)
+
+    def run(
+        self, runs: BlockRuns, number: int, name: str, dtype: np.dtype[Any], decode: Callable[[Any], Array]
+    ) -> Array:
+        """Return a column of a run of blocks, from the cache or decoded."""
+
+        def decoded() -> tuple[Array, int]:
+            begin, end = runs.first[number : number + 2].tolist()
+            file = self.file_of(begin)
+            with parsing(file.path, name):
+                rows = decode(file.columns(self.group[begin:end].tolist(), name))
+            return rows, rows.nbytes
+
+        return self.cache.get(("run", number, name, dtype), decoded)
 
     def images(self, blocks: IntArray, rows: IntArray, name: str) -> list[bytes]:
         """Return the images of rows of blocks, read alone where their storage allows it."""
@@ -220,7 +269,14 @@ class StoredColumn(BlockColumn):
         return rows_of(array, self.field)
 
     def read(self, selection: Selection, out: AnyArray) -> None:
-        self.data.rows.read_array(self._loader(selection), selection, out)
+        data, field = self.data, self.field
+        if (runs := data.runs(field.row_bytes)) is not None:
+            with suppress(FormatError):  # then blocks are read, of which some are whole
+                runs.rows.read_array(
+                    lambda number: data.run(runs, number, self.name, field.dtype, self._decoded), selection, out
+                )
+                return
+        data.rows.read_array(self._loader(selection), selection, out)
 
     def read_ragged(self, selection: Selection) -> Ragged:
         return self.data.rows.read_ragged(self._loader(selection), self.field, selection)
