@@ -20,7 +20,7 @@ from penstock.core.order import in_natural_order
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.files.descriptors import open_descriptor
-from penstock.files.remote import FOLDER, FileState, file_state, is_mirrored, local_state, opened_state, remote_file
+from penstock.files.remote import FOLDER, FileState, descriptor_state, file_state, is_mirrored, local_state, remote_file
 
 T = TypeVar("T")
 SPREAD = 64  # files of a dataset that are looked at where the first does not tell its format
@@ -157,9 +157,9 @@ def read_descriptor(path: Path, opened: FileState, read: Callable[[int], T]) -> 
     try:
         if (remote := remote_file(path)) is not None:
             remote.check_opened(fd)
-        _require_state(path, opened, opened_state(fd, path))
+        _require_state(path, opened, descriptor_state(fd) if remote is None else remote.state)
         result = read(fd)
-        _require_state(path, opened, opened_state(fd, path))
+        _require_state(path, opened, descriptor_state(fd) if remote is None else remote.state)
     finally:
         os.close(fd)
     return result

@@ -268,8 +268,12 @@ def file_state(path: StrPath) -> FileState:
 
 def opened_state(fd: int, path: StrPath) -> FileState:
     """Return the state of an open file. Fetching parts of a remote file does not change it."""
-    if (file := remote_file(path)) is not None:
-        return file.state
+    file = remote_file(path)
+    return descriptor_state(fd) if file is None else file.state
+
+
+def descriptor_state(fd: int) -> FileState:
+    """Return the state of an open file that is below no mirror."""
     status = os.fstat(fd)
     return FileState(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
 

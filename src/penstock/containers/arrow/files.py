@@ -32,7 +32,7 @@ from penstock.core.cache import Cache
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, require
 from penstock.files.listing import read_descriptor, read_unchanged
-from penstock.files.remote import FileState, Wanted, file_state, filled, open_file, path_or_file, remote_file
+from penstock.files.remote import FileState, Wanted, file_state, fill, filled, open_file, path_or_file, remote_file
 
 WINDOW = 1 << 16
 """Bytes of indexes between the data and the footer that are expected at most."""
@@ -203,8 +203,11 @@ class ParquetFile:
                 parts.append(chunk.read(take, rows, cache, (self, group, path)))
             return parts
 
-        with filled(self._touched(path, wanted, chunks)):
+        release = fill(self._touched(path, wanted, chunks))
+        try:
             return read_descriptor(self.path, self._state, read)
+        finally:
+            release()
 
     def value_ranges(self, path: str, wanted: Sequence[tuple[int, IntArray]], cache: Cache) -> list[Wanted]:
         """Return the bytes behind a URL that `values` would fetch; none for a file on this machine.

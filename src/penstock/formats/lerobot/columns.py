@@ -113,6 +113,8 @@ class DataFiles:
             begin = offsets_of(counts)[:-1]
             part = (begin - begin[np.searchsorted(self.file, self.file)]) * row_bytes // RUN
             new = (np.diff(self.file, prepend=-1) != 0) | (np.diff(part, prepend=-1) != 0)
+            if new.all():
+                return None, _ENTRY
             first, run = np.flatnonzero(new), np.cumsum(new) - 1
             rows, skip = self.rows, begin - begin[first][run]
             own = BlockRows(rows.first, run[rows.block], rows.skip + skip[rows.block])

@@ -208,17 +208,19 @@ class ArrowSource(StateSource[_FolderState]):
     def _column(self, view: _FolderState, e: int, column: str, leaf: ArrowColumn) -> Any:
         """A leaf of an episode, loaded or from the cache."""
         number = int(view.numbers[e])
-        opened = self._opened(view, e)
-        opened.check()
 
-        def loaded() -> tuple[Array, int]:
+        def loaded() -> tuple[tuple[Array, arrow_table.EpisodeFile], int]:
+            opened = self._opened(view, e)
+            opened.check()
             steps = int(view.offsets[e + 1] - view.offsets[e])
             rows = {"step": steps, "boundary": steps + 1, "episode": 1}[leaf.align]
             table = opened.column(column.split("/", 1)[0])
             array = arrow_table.values(table, column, leaf, rows, view.parts[e])
-            return array, min(opened.nbytes_of(array), HELD_BYTES)  # of any size, until others come
+            return (array, opened), min(opened.nbytes_of(array), HELD_BYTES)  # of any size, until others come
 
-        return self._held.get((number, column), loaded)
+        array, opened = self._held.get((number, column), loaded)
+        opened.check()
+        return array
 
     def _opened(self, view: _FolderState, e: int) -> arrow_table.EpisodeFile:
         def opened() -> tuple[arrow_table.EpisodeFile, int]:

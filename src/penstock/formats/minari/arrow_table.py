@@ -145,7 +145,8 @@ class EpisodeFile:
 
     def check(self) -> None:
         """Raise `FormatError` if the file was truncated since it was mapped."""
-        check_mapped(self._raw)
+        if isinstance(self._raw, np.ndarray):
+            check_mapped(self._raw)
 
     def column(self, name: str) -> Any:
         """One top-level column as one array. Cost: no copy where the file is Arrow."""
