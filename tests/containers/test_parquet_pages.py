@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock.containers.arrow import ParquetFile, stored_leaves
-from penstock.containers.arrow.footer import offset_indexes
+from penstock.containers.arrow.footer import I64, ThriftReader, offset_indexes, struct_bytes
 from penstock.containers.arrow.pages import BytesChunk, Take, is_bytes, packed_numbers
 from penstock.core.cache import Cache
 from penstock.errors import FormatError
@@ -57,7 +57,7 @@ def test_an_offset_index_says_the_same_as_the_headers_of_pages(tmp_path: Path, d
     assert chunks[0].dictionary == chunks[1].dictionary
     for name in ("begin", "end", "first"):
         assert np.array_equal(getattr(chunks[0], name), getattr(chunks[1], name))
-    assert chunks[1].read(reader(path), SOME, Cache(1 << 20), "key") == [BLOBS[row] for row in SOME]
+    assert chunks[1].read(reader(path), SOME, Cache(1 << 20)) == [BLOBS[row] for row in SOME]
     begin, end = chunks[0].ranges(SOME)
     assert (end - begin).sum() < leaf_of(path).total_compressed_size / 2
 
@@ -72,7 +72,7 @@ def test_a_damaged_offset_index_is_an_error_or_names_the_same_pages(tmp_path: Pa
         raw[place] ^= 1 << int(RNG.integers(8))
         try:
             chunk = BytesChunk.indexed(bytes(raw), leaf_of(path), 2)
-            assert chunk.read(reader(path), np.arange(ROWS), Cache(1 << 20), "key") == BLOBS
+            assert chunk.read(reader(path), np.arange(ROWS), Cache(1 << 20)) == BLOBS
         except FormatError:
             damaged += 1
     assert damaged > len(index) / 2
@@ -191,6 +191,18 @@ def test_what_is_wrong_is_said(tmp_path: Path, part: str) -> None:
     path.write_bytes(content)
     with pytest.raises(FormatError, match="header of a page" if part == "header" else "within their page"):
         values(path, [3])
+
+
+def test_a_chunk_that_ends_behind_the_file_takes_no_memory(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", BLOBS, compression="none", use_dictionary=False)
+    content, size = path.read_bytes(), pq.read_metadata(path).serialized_size
+    footer = ThriftReader(content[-8 - size : -8]).struct()
+    leaf = footer[4][1][1][0][1][1][1][1][3][1]
+    leaf[5], leaf[7] = (I64, 1 << 40), (I64, 1 << 50)  # values and stored bytes
+    written = struct_bytes(footer)
+    path.write_bytes(content[: -8 - size] + written + len(written).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(FormatError, match="column chunk within the"):
+        values(path, SOME)
 
 
 def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:

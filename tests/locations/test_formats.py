@@ -234,7 +234,8 @@ def test_pages_of_wanted_pictures_are_fetched(name: str, foreign: str | None, tm
         site.seen.clear()
         steps = [data.steps().select_columns("observations") for data in (remote, local)]
         chosen = [3, 4, 150, 151, 390]
-        np.testing.assert_array_equal(*(each[chosen]["observations"] for each in steps))
+        found, stored = (each[chosen]["observations"] for each in steps)
+        np.testing.assert_array_equal(found, stored)
         assert fetched(site) <= most * BLOCK
         assert len(site.gets()) <= most
 

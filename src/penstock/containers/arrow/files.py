@@ -200,7 +200,7 @@ class ParquetFile:
             parts: list[list[bytes] | None] = []
             for (group, rows), known in zip(wanted, chunks, strict=True):
                 chunk = self._walked(take, group, path, cache) if known is None else known
-                parts.append(chunk.read(take, rows, cache, (self, group, path)))
+                parts.append(chunk.read(take, rows, cache))
             return parts
 
         release = fill(self._touched(path, wanted, chunks))
@@ -278,8 +278,11 @@ class ParquetFile:
         return cache.get((self, group, path), walked)
 
     def _stored(self, group: int, path: str) -> Any:
-        """Return what the footer says about a column chunk."""
-        return self._footer()[0].row_group(group).column(self.leaf(path))
+        """Return what the footer says about a column chunk, which is within the file."""
+        leaf = self._footer()[0].row_group(group).column(self.leaf(path))
+        if (end := chunk_range(leaf)[1]) > self._state.size:
+            raise FormatError(f"expected a column chunk within the {self._state.size} bytes of the file, got end {end}")
+        return leaf
 
     def _level(self, path: str) -> int | None:
         """Return the definition level of the values of a leaf of bytes, or None of any other."""

@@ -165,7 +165,7 @@ class BytesChunk:
             return begin, end
         return np.append(begin, self.dictionary[0]), np.append(end, self.dictionary[1])
 
-    def read(self, take: Take, rows: IntArray, cache: Cache, key: object) -> list[bytes] | None:
+    def read(self, take: Take, rows: IntArray, cache: Cache) -> list[bytes] | None:
         """Return the values of rows, or None where a page of theirs lacks some or is left to PyArrow."""
         numbers: list[int] = rows.tolist()
         if numbers and not 0 <= min(numbers) <= max(numbers) < len(self.places):
@@ -176,7 +176,7 @@ class BytesChunk:
         pages: list[int] = self._pages(rows).tolist()
         found: dict[int, _Values] = {}
         for page in dict.fromkeys(pages):
-            values = cache.get((key, page), lambda page=page: self._values(take, page, cache, key))
+            values = cache.get((self, page), lambda page=page: self._values(take, page, cache))
             if values is None:
                 return None
             found[page] = values
@@ -186,7 +186,7 @@ class BytesChunk:
     def _pages(self, rows: IntArray) -> IntArray:
         return np.searchsorted(self.first, rows, side="right") - 1
 
-    def _values(self, take: Take, number: int, cache: Cache, key: object) -> tuple[_Values | None, int]:
+    def _values(self, take: Take, number: int, cache: Cache) -> tuple[_Values | None, int]:
         """Find the values of a page, or None where some are missing or it is left to PyArrow; and their size."""
         begin, end = int(self.begin[number]), int(self.end[number])
         stored = _taken_from(take(begin, end), begin) if end - begin <= _SMALL else take
@@ -214,7 +214,7 @@ class BytesChunk:
         if page.encoding == PLAIN:
             places = _places(within, begin, end, page.values)
             return _Values(raw, places), places.nbytes + len(raw) + _ENTRY
-        dictionary = cache.get((key, "dictionary"), lambda: self._dictionary(take))
+        dictionary = cache.get((self, "dictionary"), lambda: self._dictionary(take))
         width = within(begin, _inside(begin + 1, end))[0]
         if width > 32:
             raise FormatError(f"expected numbers of at most 32 bits, got {width}")
