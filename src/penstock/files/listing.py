@@ -15,7 +15,7 @@ from typing import TypeVar, overload
 
 import numpy as np
 
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.order import in_natural_order
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
@@ -76,6 +76,7 @@ class FileStates(Sequence[FileState]):
     mtime_ns: IntArray
     device: AnyArray
     inode: AnyArray
+    settled: BoolArray
 
     def __len__(self) -> int:
         return len(self.size)
@@ -88,7 +89,8 @@ class FileStates(Sequence[FileState]):
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(len(self)))]
         columns = (self.size, self.mtime_ns, self.device, self.inode)
-        return FileState(*(int(column[number]) for column in columns))
+        known = (int(column[number]) for column in columns)
+        return FileState(*known, is_settled=bool(self.settled[number]))
 
 
 def list_files(folder: Path, is_wanted: Callable[[str], bool]) -> FilePaths:
@@ -114,12 +116,14 @@ def file_states(paths: Sequence[Path], numbers: Iterable[int] | None = None) -> 
     listed = FilePaths.of(paths)
     chosen = range(len(listed)) if numbers is None else list(numbers)
     signed, unsigned = np.empty((2, len(chosen)), np.int64), np.empty((2, len(chosen)), np.uint64)
+    settled = np.empty(len(chosen), np.bool_)
     look = file_state if is_mirrored(listed.folder) or os.fsencode(FOLDER) in listed.names else local_state
     for i, number in enumerate(chosen):
         state = look(listed.text(number))
         signed[:, i] = state.size, state.mtime_ns
         unsigned[:, i] = state.device, state.inode
-    return FileStates(*signed, *unsigned)
+        settled[i] = state.is_settled
+    return FileStates(*signed, *unsigned, settled=settled)
 
 
 def digest_of_files(paths: Sequence[Path], numbers: Iterable[int] | None = None) -> str:
