@@ -25,6 +25,7 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
+from penstock.files import remote
 
 if TYPE_CHECKING:
     from tests.locations.s3 import Stores
@@ -79,9 +80,10 @@ def _no_flush() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """Indexes that tests keep are not those of the user: thousands would be listed whenever one is kept."""
+    """Indexes that tests keep are not those of the user, and are kept of files that were written a moment before."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PENSTOCK_CACHE", folder)
+        patch.setattr(remote, "SETTLED", 0)
         yield
 
 

@@ -138,7 +138,7 @@ def test_index_is_made_once(call: Call, recording: Path, tmp_path: Path) -> None
         told = call("index", data, *arguments, "--json").json
         assert (told["made"], told["episodes"], told["samples"]) == (made, 4, 16)
         assert Path(told["index"]).exists()
-    assert "needs no index" in call("index", recording).out
+    assert "no index is kept" in call("index", recording).out
     assert call("index", tmp_path / "nothing").code == 2
 
 

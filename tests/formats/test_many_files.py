@@ -24,12 +24,11 @@ from penstock.containers.arrow import ParquetFile
 from penstock.core.cache import Cache
 from penstock.core.order import in_natural_order, natural
 from penstock.errors import FormatError
-from penstock.files import remote
+from penstock.files import remote, user_cache
 from penstock.files.listing import FilePaths
 from penstock.formats.base import file_facts
 from penstock.formats.base.source import Source
 from penstock.formats.tables import source as survey
-from penstock.formats.webdataset import content as shard_content
 from penstock.formats.webdataset import source as shards
 
 AGE = 1_000_000_000  # seconds: all files are older than any clock tick
@@ -198,8 +197,7 @@ def test_a_full_disk_costs_time_alone(
     def full(*args: Any, **options: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(file_facts, "write_arrays", full)
-    monkeypatch.setattr(shard_content, "write_arrays", full)
+    monkeypatch.setattr(user_cache, "write_arrays", full)
     assert content(penstock.open(folder)) == whole
     monkeypatch.setenv("PENSTOCK_CACHE", "/proc/nothing")  # no folder can be made there
     assert content(penstock.open(folder)) == whole

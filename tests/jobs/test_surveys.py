@@ -18,6 +18,7 @@ import pytest
 import penstock
 from penstock.conversion import scan
 from penstock.data.chosen import ChosenDataset
+from penstock.files import remote
 from penstock.formats.minari import arrow_source, hdf5_source, index_cache
 from penstock.formats.rlds import index as rlds_index
 from penstock.formats.webdataset import copying, source
@@ -110,6 +111,19 @@ def test_a_worker_scans_nothing(
         if command == "check":  # the check of the format reads as it does in one run
             scans.clear()
         assert scans == {}
+
+
+@pytest.mark.parametrize("stored", [name for name in STORED if name != "columns"])
+def test_no_index_is_kept_of_files_that_may_change_again_at_the_same_time(
+    stored: str, data: penstock.EpisodeDataset, scans: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, place = stored.split(maxsplit=1)[0], tmp_path / "data"
+    penstock.convert(data, place, format=name, options=STORED[stored], certificate=False)
+    for settled, is_read in ((10**15, True), (10**15, True), (0, True), (0, False)):
+        monkeypatch.setattr(remote, "SETTLED", settled)
+        scans.clear()
+        penstock.open(place).close()
+        assert bool(scans.total()) == is_read
 
 
 def worked(work: WorkPlan) -> str:

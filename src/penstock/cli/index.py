@@ -54,6 +54,6 @@ def present(summaries: list[dict[str, Any]], arguments: Mapping[str, Any]) -> No
             print_json({**summary, "path": title, **readable})
             continue
         where = summary["index"]
-        said = "needs no index" if where is None else f"index {'made' if summary['made'] else 'was there'}: {where}"
+        said = "no index is kept" if where is None else f"index {'made' if summary['made'] else 'was there'}: {where}"
         counts = f"{counted(summary['episodes'], 'episode')}, {counted(summary['steps'], 'step')}"
         Console(soft_wrap=True).print(f"{title} ({summary['format']}): {counts}; {said}", highlight=False)

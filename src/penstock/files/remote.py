@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -44,10 +45,14 @@ class FileState:
     mtime_ns: int
     device: int = 0
     inode: int = 0
+    is_settled: bool = field(default=True, compare=False, repr=False)
+    """Whether another version of the file would have another time, as far as was seen when the state was looked up."""
 
-    def is_settled(self, now: int) -> bool:
-        """Whether another version of the file would have another time; `now` is in ns since 1970."""
-        return self.inode == 0 or self.mtime_ns < now - SETTLED
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileState:
+        """Return the state of a file that is below no mirror, looked up now."""
+        settled = status.st_mtime_ns < time.time_ns() - SETTLED
+        return cls(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino, settled)
 
 
 class RemoteFile(ABC):
@@ -269,19 +274,12 @@ def file_state(path: StrPath) -> FileState:
 def opened_state(fd: int, path: StrPath) -> FileState:
     """Return the state of an open file. Fetching parts of a remote file does not change it."""
     file = remote_file(path)
-    return descriptor_state(fd) if file is None else file.state
-
-
-def descriptor_state(fd: int) -> FileState:
-    """Return the state of an open file that is below no mirror."""
-    status = os.fstat(fd)
-    return FileState(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
+    return FileState.of(os.fstat(fd)) if file is None else file.state
 
 
 def local_state(path: StrPath) -> FileState:
     """Return the state of a file that is below no mirror."""
-    status = os.stat(path)
-    return FileState(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
+    return FileState.of(os.stat(path))
 
 
 class _FillingFile(io.FileIO):

@@ -12,8 +12,10 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from penstock.core.arrays import AnyArray
 from penstock.errors import LockedError
@@ -53,6 +55,49 @@ def make_room(folder: Path, pattern: str, limit: int) -> None:
         limit -= size
         if limit < 0:
             Path(path).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class IndexFile:
+    """A file of the user's cache with what was learned from other files, believed while those are as they were.
+
+    `limit` is in bytes, of all files of its folder together.
+    """
+
+    path: Path
+    magic: bytes
+    limit: int
+
+    @classmethod
+    def of(cls, folder: str, name: str, magic: bytes, limit: int) -> IndexFile | None:
+        """Return the file for what `name` names; None without a folder for caches."""
+        with suppress(FileNotFoundError):
+            digest = hashlib.sha256(os.fsencode(name)).hexdigest()
+            return cls(user_cache(folder) / digest[:32], magic, limit)
+        return None
+
+    @property
+    def inode(self) -> int:
+        """Number of the file on its disk, another one after each `write`; 0 where there is none."""
+        return self.path.stat().st_ino if self.path.exists() else 0
+
+    def read(self, key: str) -> tuple[dict[str, Any], dict[str, AnyArray]] | None:
+        """Return the header and arrays that are kept under a key, which names the state of the files, or None."""
+        if (kept := read_arrays(self.path, self.magic, key)) is not None:
+            _note_use(self.path)
+        return kept
+
+    def write(self, key: str, header: Mapping[str, Any], arrays: Arrays, *, settled: bool) -> bool:
+        """Keep a header and arrays, and say whether they are kept; where not, that costs only time later.
+
+        Of files that are not `settled` (see `FileState`), the next version may look like this one: nothing is kept.
+        """
+        if settled:
+            with suppress(OSError):
+                write_arrays(self.path, self.magic, key, header, arrays)
+                make_room(self.path.parent, "*", self.limit)
+                return True
+        return False
 
 
 def touch(folder: Path) -> None:

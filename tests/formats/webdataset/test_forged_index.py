@@ -16,7 +16,7 @@ import pytest
 
 from penstock.core.ragged import Ragged
 from penstock.formats.webdataset import source
-from penstock.formats.webdataset.content import index_place, index_state
+from penstock.formats.webdataset.content import index_file, index_state
 from penstock.formats.webdataset.source import ShardSource
 
 FORGED = 200
@@ -98,7 +98,7 @@ def test_an_index_next_to_the_data_is_not_believed(archive: Path) -> None:
         for place in places:
             place.write_bytes(content)
         for location in (archive, archive.parent):
-            index_place(location).unlink(missing_ok=True)
+            index_file(location).path.unlink(missing_ok=True)
         with ShardSource(archive) as one:
             assert values(one) == expected
     with ShardSource(archive.parent) as folder:
@@ -108,7 +108,7 @@ def test_an_index_next_to_the_data_is_not_believed(archive: Path) -> None:
 def test_a_damaged_index_in_the_cache_is_made_again(archive: Path) -> None:
     with ShardSource(archive) as found:
         expected = values(found)
-    place = index_place(archive)
+    place = index_file(archive).path
     good = place.read_bytes()
     numbers = random.Random(5)
     for _ in range(60):

@@ -112,7 +112,7 @@ def test_the_index_has_all_samples(tmp_path: Path) -> None:
         with ShardSource(path) as source:
             assert len(source) == 2 * WORTH
             assert source.samples.archive.tolist() == [0] * WORTH + [1] * WORTH
-    assert source.index_file.exists()
+    assert source.index_file.path.exists()
 
 
 def test_equal_keys_that_meet_stay_two_samples(tmp_path: Path) -> None:

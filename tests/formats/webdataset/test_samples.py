@@ -20,7 +20,7 @@ from penstock.containers.pickle import loads
 from penstock.containers.tar import END, member
 from penstock.errors import DataError, FormatError, SpecError, UnsafeDataError
 from penstock.formats.webdataset import FORMAT, shards, source
-from penstock.formats.webdataset.content import index_place
+from penstock.formats.webdataset.content import index_file
 from penstock.formats.webdataset.source import ShardSource
 
 
@@ -185,7 +185,7 @@ def test_the_index_is_kept_and_checked(tmp_path: Path, monkeypatch: pytest.Monke
     with ShardSource(path) as found:
         expected = [found.sample(i).keys() for i in range(12)], found.fingerprint, found.spec.fingerprint
         values = found.episode(5).columns
-    place = index_place(path)
+    place = index_file(path).path
     good = place.read_bytes()
 
     def same() -> None:

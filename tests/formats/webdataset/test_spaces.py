@@ -12,7 +12,7 @@ from penstock.containers.tar import TarAppender, member, walk
 from penstock.core.spaces import Box, Dict, Discrete, Space, Tuple
 from penstock.files.mapping import map_file
 from penstock.formats.webdataset import seed, seed_writer
-from penstock.formats.webdataset.content import index_place
+from penstock.formats.webdataset.content import index_file
 from penstock.formats.webdataset.seed_writer import dumps
 from penstock.formats.webdataset.source import ShardSource
 
@@ -94,5 +94,5 @@ def test_the_index_has_no_number_for_every_pixel_either(tmp_path: Path) -> None:
         for _ in range(2):  # the index is made, then read
             with ShardSource(path) as source:
                 assert source.spec == spec_of(space)
-    sizes = [index_place(tmp_path / name / "a.tar").stat().st_size for name in ("constant", "eachitsown")]
+    sizes = [index_file(tmp_path / name / "a.tar").path.stat().st_size for name in ("constant", "eachitsown")]
     assert sizes[0] + 2 * RAMP.size < sizes[1]

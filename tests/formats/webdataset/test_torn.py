@@ -18,7 +18,7 @@ from penstock.containers.tar import END, TornError, member, stream, walk
 from penstock.core.damage import collected_damage
 from penstock.errors import DamageWarning, FormatError
 from penstock.formats.webdataset import FORMAT
-from penstock.formats.webdataset.content import index_place
+from penstock.formats.webdataset.content import index_file
 from penstock.formats.webdataset.source import WORTH, ShardSource
 from penstock.formats.webdataset.streaming import ShardStream
 
@@ -152,7 +152,7 @@ def test_the_index_remembers_a_cut(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.warns(DamageWarning, match="end-of-archive marker"):
             penstock.open(path).close()
-    assert index_place(path).exists()
+    assert index_file(path).path.exists()
 
 
 def test_a_source_that_is_sent_elsewhere_keeps_to_salvage(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import penstock
 from penstock.containers.tar import END, member
 from penstock.core.damage import collected_damage
 from penstock.core.selection import Selection
+from penstock.files import remote
 from penstock.files.remote import filled
 from penstock.locations.blocks import BLOCK
 from penstock.locations.fetching import blocks_of
@@ -180,6 +181,7 @@ def test_frames_of_a_folder_are_counted_once(tmp_path: Path, monkeypatch: pytest
     always = set(opened())
     os.replace(folder / "training.5.gz", folder / "training.6.gz")
     assert set(opened()) - always == set(files(6)) - always
+    monkeypatch.setattr(remote, "SETTLED", 10**15)
     (folder / "training.7.gz").write_bytes(gzip.compress(game(8)[: 20 * FRAME.itemsize], 1))  # now, so it is not kept
     for _ in range(2):
         assert set(opened()) - always == set(files(7)) - always

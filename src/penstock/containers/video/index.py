@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -33,10 +32,9 @@ import numpy as np
 from penstock.containers.video.boxes import check_boxes
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import FormatError, MissingExtraError, UnsafeDataError, require
-from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.descriptors import open_regular
 from penstock.files.remote import FileState, open_file, opened_state, read_at, remote_file
-from penstock.files.user_cache import make_room, user_cache
+from penstock.files.user_cache import IndexFile
 
 EXTRA = "video"
 LEAST_PYAV = 17
@@ -205,16 +203,15 @@ def packet_index(path: Path, stream: int = 0, *, keep: bool = True) -> PacketInd
         state = opened_state(fd, path)
         if not state.size:
             raise FormatError("expected a video, got an empty file", path=path)
-        place = _place(path, stream) if keep else None
+        kept = IndexFile.of("videos", f"{path} {stream}", MAGIC, CACHE_BYTES) if keep else None
         key = f"{path} {stream} {state}"
-        if place is not None and (kept := read_arrays(place, MAGIC, key)) is not None:
-            return _index(state, *kept)
-        settled = state.is_settled(time.time_ns())
+        if kept is not None and (entries := kept.read(key)) is not None:
+            return _index(state, *entries)
         header, arrays = _demuxed(file, path, stream)
         if opened_state(fd, path) != state:
             raise FormatError("expected a file that stays as it is, got one that changed while it was read", path=path)
-        if place is not None and settled:
-            _keep(place, key, header, arrays)
+        if kept is not None:
+            kept.write(key, header, arrays, settled=state.is_settled)
         return _index(state, header, arrays)
 
 
@@ -383,20 +380,6 @@ def _index(state: FileState, header: dict[str, Any], arrays: dict[str, AnyArray]
         claimed=header["claimed"],
         palette=bytes.fromhex(header["palette"]),
     )
-
-
-def _place(path: Path, stream: int) -> Path | None:
-    with suppress(OSError):
-        return user_cache("videos") / hashlib.sha256(f"{path} {stream}".encode()).hexdigest()[:32]
-    return None  # neither a home folder nor PENSTOCK_CACHE
-
-
-def _keep(place: Path, key: str, header: dict[str, Any], arrays: dict[str, AnyArray]) -> None:
-    """Store an index; a cache that cannot be written costs time later, and nothing else."""
-    with suppress(OSError):
-        write_arrays(place, MAGIC, key, header, arrays)
-        if place.name.startswith("00"):  # looking at each file takes time: after one index of 256
-            make_room(place.parent, "*", CACHE_BYTES)
 
 
 RUN = 48  # packets of a run, about, so that the runs of a batch can be divided among threads

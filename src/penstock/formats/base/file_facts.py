@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import resource
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,17 +23,15 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import offsets_of
-from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.listing import FilePaths, FileStates, file_states
 from penstock.files.remote import FileState, is_mirrored, remote_errors_kept
-from penstock.files.user_cache import make_room, user_cache
+from penstock.files.user_cache import IndexFile
 from penstock.flow import OrderedMap, PrefetchLimits
 
 MAGIC = b"penstock files 2\n"
 MANY_FILES = 1024
 """Files of a dataset from which on what opening learns of them is kept."""
 BYTES = 8 << 30  # that all tables together may have
-_SUFFIX = ".penstock-files"
 AT_ONCE = 512
 """Files whose facts are Python objects at the same time."""
 WAITING_READS = 16
@@ -67,8 +64,7 @@ class FileTable(Sequence[FileFacts]):
     errors: Mapping[int, str]
 
     @classmethod
-    def of(cls, facts: Iterable[FileFacts], states: Iterable[FileState], now: int | None = None) -> FileTable:
-        now = time.time_ns() if now is None else now
+    def of(cls, facts: Iterable[FileFacts], states: Iterable[FileState]) -> FileTable:
         texts: dict[str, int] = {}
         text: list[int] = []
         known: list[tuple[int, int]] = []
@@ -78,7 +74,7 @@ class FileTable(Sequence[FileFacts]):
         errors: dict[int, str] = {}
         for number, (each, state) in enumerate(zip(facts, states, strict=True)):
             text.append(texts.setdefault(json.dumps(each.values, sort_keys=True), len(texts)))
-            settled.append(each.error is None and state.is_settled(now))
+            settled.append(each.error is None and state.is_settled)
             known.append((state.size, state.mtime_ns))
             if each.error is not None:
                 errors[number] = each.error
@@ -142,7 +138,7 @@ class FileTable(Sequence[FileFacts]):
     def states(self) -> FileStates:
         """Size and time of each file when its facts were read."""
         unknown = np.broadcast_to(np.uint64(0), len(self))
-        return FileStates(self.size, self.mtime_ns, unknown, unknown)
+        return FileStates(self.size, self.mtime_ns, unknown, unknown, self.settled)
 
     def stale(self, states: FileStates) -> IntArray:
         """Return the numbers of the files whose facts are not known, because they changed."""
@@ -192,12 +188,12 @@ class FileSurvey:
         digest = hashlib.sha256(f"{self.kind}\0{files.folder}\0".encode("utf-8", "surrogateescape"))
         digest.update(files.names)
         digest.update(files.ends.data)
-        return f"{digest.hexdigest()[:32]}{_SUFFIX}"
+        return digest.hexdigest()
 
     @property
-    def place(self) -> Path:
-        """The file of the table in the user's cache."""
-        return user_cache("file-tables") / self._name
+    def index_file(self) -> IndexFile | None:
+        """The table in the user's cache."""
+        return IndexFile.of("file-tables", self._name, MAGIC, BYTES)
 
     def facts(self, numbers: Iterable[int], *, threads: int | None = None) -> FileTable:
         listed = list(numbers)
@@ -205,7 +201,7 @@ class FileSurvey:
         is_waiting = bool(listed) and is_mirrored(self.files[listed[0]])
         while len(tables) * AT_ONCE < len(listed):
             chosen = listed[len(tables) * AT_ONCE :][:AT_ONCE]
-            now, states = time.time_ns(), file_states(self.listed, chosen)
+            states = file_states(self.listed, chosen)
             facts: list[FileFacts] = []
             if threads is None and not is_waiting:
                 waited = _waits()
@@ -213,7 +209,7 @@ class FileSurvey:
                 is_waiting = _waits() - waited >= len(facts)
             width = threads if threads is not None else WAITING_READS * is_waiting
             facts += self._read(chosen[len(facts) :], width)
-            tables.append(FileTable.of(facts, states, now))
+            tables.append(FileTable.of(facts, states))
         return FileTable.concatenate(tables)
 
     def _read(self, numbers: Sequence[int], threads: int) -> list[FileFacts]:
@@ -236,17 +232,15 @@ class FileSurvey:
 
     def kept(self) -> FileTable | None:
         """Return the table in the user's cache, of files that may have changed since; None if there is none."""
-        with suppress(OSError, KeyError, TypeError, ValueError, AttributeError):
-            cached = read_arrays(self.place, MAGIC, self.kind)
+        with suppress(KeyError, TypeError, ValueError, AttributeError):
+            cached = None if (file := self.index_file) is None else file.read(self.kind)
             table = None if cached is None else FileTable.unpacked(*cached)
             return table if table is None or len(table) == len(self.files) else None
         return None
 
-    def keep(self, table: FileTable) -> Path:
-        """Write a table to the user's cache; return its file."""
-        write_arrays(self.place, MAGIC, self.kind, *table.packed())
-        make_room(self.place.parent, f"*{_SUFFIX}", BYTES)
-        return self.place
+    def keep(self, table: FileTable) -> bool:
+        """Write a table to the user's cache, if there is one; it says itself which files are not settled."""
+        return (file := self.index_file) is not None and file.write(self.kind, *table.packed(), settled=True)
 
     def with_facts(self, read: ReadFacts) -> FileTable:
         """Return the facts of all files: those just read, and those in the user's cache."""
@@ -261,10 +255,7 @@ class FileSurvey:
         if not len(numbers) and (table := self.kept()) is not None:
             return table
         table = self.with_facts(ReadFacts(numbers, self.facts(numbers.tolist())))
-        with suppress(OSError):  # costs only time at the next opening
-            self.keep(table)
-            return self.kept() or table  # mapped
-        return table
+        return (self.kept() if self.keep(table) else None) or table  # mapped, if it was kept
 
 
 def _waits() -> int:

@@ -22,6 +22,7 @@ from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, DataError, FormatError, UnknownFormatError, suggestion
 from penstock.files import locked
 from penstock.files.remote import remote_errors_kept, set_remote_files
+from penstock.files.user_cache import IndexFile
 from penstock.formats.base.file_facts import FileSurvey, ReadFacts
 from penstock.formats.base.findings import Finding, Repair
 from penstock.formats.base.signatures import (
@@ -244,18 +245,18 @@ class Format(ABC):
             facts: Facts of files that other processes read for `survey`. The default is None: they are read here.
 
         Returns:
-            Counts of `episodes` and `steps`; the file `index` or None, and whether it was `made` now.
+            Counts of `episodes` and `steps`; the file `index`, and whether it was `made` now. None is kept of small
+            data, of files that changed less than 2 s ago, and without a folder for caches.
         """
         survey = self.survey(paths)
-        index: dict[str, Any] = {"index": None, "made": False}
+        index = index_entries(None, is_new=False)
         if survey is not None:
             if facts is None:
                 numbers = survey.unknown(force=force)
                 facts = ReadFacts(numbers, survey.facts(numbers.tolist()))
-            is_new = len(facts.numbers) > 0
-            place = survey.keep(survey.with_facts(facts)) if is_new else survey.place
-            index = {"files": len(survey.files), "read": len(facts.numbers), "index": str(place), "made": is_new}
-            index["index_size"] = place.stat().st_size
+            is_new = len(facts.numbers) > 0 and survey.keep(survey.with_facts(facts))
+            read = {"files": len(survey.files), "read": len(facts.numbers)}
+            index = {**read, **index_entries(survey.index_file, is_new=is_new)}
         with self.open(paths[0]) if len(paths) == 1 else self.open_files(paths) as source:
             return {"episodes": len(source), "steps": source.steps, **index}
 
@@ -408,6 +409,13 @@ def _options_of(entry: Format) -> list[str]:
     parameters = [each for one in callables for each in inspect.signature(one).parameters.values()]
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sorted({each.name for each in parameters if each.kind in kinds} - {"self", "path"})
+
+
+def index_entries(file: IndexFile | None, *, is_new: bool) -> dict[str, Any]:
+    """Return what `build_index` says of an index: its file, or None, its size in bytes, and whether it is new."""
+    if file is None or not file.path.exists():
+        return {"index": None, "made": False}
+    return {"index": str(file.path), "index_size": file.path.stat().st_size, "made": is_new}
 
 
 def unknown_option(owner: str, name: str, known: Collection[str]) -> ArgumentError:

@@ -26,10 +26,9 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.errors import ArgumentError, PenstockError
-from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.listing import FileStates, file_states, read_unchanged
 from penstock.files.remote import FileState, file_state
-from penstock.files.user_cache import make_room, user_cache
+from penstock.files.user_cache import IndexFile
 from penstock.formats.base.account import Account
 from penstock.formats.base.pieces import BlockRows
 from penstock.formats.base.state import GatheredColumn, StateSource
@@ -88,41 +87,35 @@ class FolderListing:
 
 @dataclass(frozen=True)
 class MappingIndex:
-    """The place of an index, and its key."""
+    """The file of an index, and its key."""
 
-    place: Path
+    file: IndexFile
     key: str
-    root: Path
+    listing: FolderListing
 
     @classmethod
     def of(cls, listing: FolderListing, mapping: EpisodeMapping, where: Where) -> MappingIndex | None:
         """Return where the index of a folder and a mapping is; None if there is none."""
         if where == "off" or not listing.is_worth_it:
             return None
-        with suppress(OSError):
-            name = hashlib.sha256(f"{mapping.digest} {listing.root}".encode()).hexdigest()[:32]
-            return cls(user_cache("mappings") / name, f"{mapping.digest} {listing.digest}", listing.root)
-        return None
+        file = IndexFile.of("mappings", f"{mapping.digest} {listing.root}", MAGIC, BYTES)
+        return None if file is None else cls(file, f"{mapping.digest} {listing.digest}", listing)
 
     def load(self) -> MappingState | None:
         """Return the state that was kept; None if there is none of this key, or it cannot be read."""
-        if (read := read_arrays(self.place, MAGIC, self.key)) is None:
+        if (read := self.file.read(self.key)) is None:
             return None
-        with suppress(OSError):
-            os.utime(self.place)  # files that were not used for the longest time make room
         try:
-            return _unpacked(*read, self.root)
+            return _unpacked(*read, self.listing.root)
         except (KeyError, IndexError, TypeError, ValueError, PenstockError):
             return None  # of another version
 
     def save(self, state: MappingState) -> None:
-        """Keep a state. A folder that cannot be written costs only time later."""
-        with suppress(OSError, TypeError):  # of metadata that JSON cannot hold
-            header, arrays = _packed(state, self.root)
+        """Keep a state, unless JSON cannot hold its metadata."""
+        header, arrays = _packed(state, self.listing.root)
+        with suppress(TypeError):
             json.dumps(header)
-            self.place.parent.mkdir(parents=True, exist_ok=True)
-            write_arrays(self.place, MAGIC, self.key, header, arrays)
-            make_room(self.place.parent, "*", BYTES)
+            self.file.write(self.key, header, arrays, settled=bool(self.listing.states.settled.all()))
 
 
 def _packed(state: MappingState, root: Path) -> tuple[dict[str, Any], dict[str, AnyArray]]:

@@ -30,7 +30,7 @@ from penstock.core.space_columns import leaf_columns
 from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
 from penstock.errors import FormatError, StateError
-from penstock.files.remote import Wanted, file_state, is_mirrored
+from penstock.files.remote import FileState, Wanted, file_state, is_mirrored
 from penstock.flow import map_on_threads
 from penstock.formats.base.account import Account, LeftOut, unused_files
 from penstock.formats.base.pieces import RowPieces, by_run, copy_rows, cut, each_once, equal_runs, spread
@@ -327,9 +327,11 @@ class ArrowSource(StateSource[_FolderState]):
         self,
     ) -> tuple[IntArray, tuple[Path, ...], IntArray, IntArray, list[Any], list[list[Any]], list[LeftOut]]:
         """Episodes, their files, rows and schemas, and those that were left out; from the cache if nothing changed."""
-        numbers, parts, states, inodes, left_out = self._listed()
-        place, key = index_cache.place(self.folder, self._cache), json.dumps([str(self.folder), states, inodes])
-        cached = None if place is None or self._cache == "refresh" else index_cache.load(place, key)
+        numbers, parts, seen, left_out = self._listed()
+        states = [[state.size, state.mtime_ns] for state in seen]
+        file = index_cache.index_file(self.folder, self._cache)
+        key = json.dumps([str(self.folder), states, [state.inode for state in seen]])
+        cached = None if file is None or self._cache == "refresh" else file.read(key)
         if cached is not None:
             header, arrays = cached
             schemas = [arrow().ipc.read_schema(arrow().py_buffer(base64.b64decode(s))) for s in header["schemas"]]
@@ -338,13 +340,13 @@ class ArrowSource(StateSource[_FolderState]):
             return numbers[:kept], parts[:kept], arrays["rows"], arrays["which"], schemas, states[:kept], torn
         rows, which, schemas, torn = self._scan(parts)
         kept = len(rows)
-        if place is not None and kept >= WORTH:
+        if file is not None and kept >= WORTH:
             packed = [base64.b64encode(s.serialize().to_pybytes()).decode() for s in schemas]
             header = {"schemas": packed, "left_out": [entry.to_json() for entry in torn]}
-            index_cache.save(place, key, header, {"rows": rows, "which": which})
+            file.write(key, header, {"rows": rows, "which": which}, settled=all(state.is_settled for state in seen))
         return numbers[:kept], parts[:kept], rows, which, schemas, states[:kept], [*left_out, *torn]
 
-    def _listed(self) -> tuple[IntArray, tuple[Path, ...], list[list[Any]], list[int], list[LeftOut]]:
+    def _listed(self) -> tuple[IntArray, tuple[Path, ...], list[FileState], list[LeftOut]]:
         parts: list[Path] = []
         left_out: list[LeftOut] = []
         numbers = episode_directories(self.folder)
@@ -355,9 +357,7 @@ class ArrowSource(StateSource[_FolderState]):
                 if i + 1 < len(numbers):
                     raise
                 left_out.append(_torn(self.folder / str(number), error))
-        stats = [file_state(p) for p in parts]
-        states = [[s.size, s.mtime_ns] for s in stats]
-        return np.array(numbers[: len(parts)], np.int64), tuple(parts), states, [s.inode for s in stats], left_out
+        return np.array(numbers[: len(parts)], np.int64), tuple(parts), [file_state(p) for p in parts], left_out
 
     def _scan(self, parts: Sequence[Path]) -> tuple[IntArray, IntArray, list[Any], list[LeftOut]]:
         rows: list[int] = []

@@ -18,7 +18,7 @@ from penstock.errors import ArgumentError, DataError, FormatError, PenstockError
 from penstock.files import locked
 from penstock.formats.base.file_facts import ReadFacts
 from penstock.formats.base.findings import Finding, Repair
-from penstock.formats.base.format import Format, HubDataset
+from penstock.formats.base.format import Format, HubDataset, index_entries
 from penstock.formats.base.writer import Target
 from penstock.formats.minari import arrow_writer, hdf5_writer, ids, index_cache, metadata, writing
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
@@ -178,17 +178,13 @@ class MinariFormat(Format):
     ) -> dict[str, Any]:
         """Open the dataset, which saves the index of a large dataset. It has no survey, so there are no `facts`."""
         folder, main = place(paths[0])
-        file = index_cache.place((folder / main if main is not None else folder).absolute(), "user")
-        if file is None:
-            raise FormatError("expected a folder for the index, got none; set PENSTOCK_CACHE", path=paths[0])
-        if force:
-            file.unlink(missing_ok=True)
-        before = file.stat().st_mtime_ns if file.exists() else None
+        file = index_cache.index_file((folder / main if main is not None else folder).absolute(), "user")
+        if force and file is not None:
+            file.path.unlink(missing_ok=True)
+        before = None if file is None else file.inode
         with Hdf5Source(folder, main) if main is not None else ArrowSource(folder) as source:
             counts = {"episodes": len(source), "steps": source.steps}
-        kept = file.exists()
-        is_new = kept and file.stat().st_mtime_ns != before
-        return {**counts, "index": str(file) if kept else None, "made": is_new}
+        return {**counts, **index_entries(file, is_new=file is not None and file.inode != before)}
 
     @override
     def repairs(self, path: Path, findings: Sequence[Finding]) -> Iterator[Repair]:

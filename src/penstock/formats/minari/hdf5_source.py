@@ -201,9 +201,9 @@ class Hdf5Source(StateSource[_Hdf5State]):
         return [*([metadata.lost()] if lost else []), *others]
 
     def _index(self, path: Path, main: File, spaces: dict[str, Space | None]) -> tuple[tuple[File, ...], HDF5Index]:
-        place = index_cache.place(path, self._cache) if self._last is None else None
+        kept = index_cache.index_file(path, self._cache) if self._last is None else None
         key = json.dumps([str(path), _state(path, main), _spaces_digest(spaces)])
-        cached = None if place is None or self._cache == "refresh" else index_cache.load(place, key)
+        cached = None if kept is None or self._cache == "refresh" else kept.read(key)
         if cached is not None:
             index = index_cache.unpack(*cached)
             files = (main, *(_open(self.folder / name) for name in index.files[1:]))
@@ -212,10 +212,11 @@ class Hdf5Source(StateSource[_Hdf5State]):
                 return files, index
         opened = {self.main: main}
         index = build(opened, self.folder, self.main, spaces, self._last)
-        if place is not None and index.runs >= index_cache.WORTH:
+        if kept is not None and index.runs >= index_cache.WORTH:
             header, arrays = index_cache.pack(index)
             states = [_state(self.folder / name, file) for name, file in opened.items()]
-            index_cache.save(place, key, {**header, "states": states}, arrays)
+            settled = all(file_state(self.folder / name).is_settled for name in opened)
+            kept.write(key, {**header, "states": states}, arrays, settled=settled)
         return tuple(opened.values()), index
 
 

@@ -6,10 +6,8 @@ bytes of the files appear as any value. The key names the state of the dataset t
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,8 +16,8 @@ import numpy as np
 
 from penstock.containers.hdf5.messages import Filter
 from penstock.core.arrays import AnyArray
-from penstock.files.arrays import Arrays, read_arrays, write_arrays
-from penstock.files.user_cache import make_room, user_cache
+from penstock.files.arrays import Arrays
+from penstock.files.user_cache import IndexFile
 from penstock.formats.base.account import LeftOut
 from penstock.formats.minari.hdf5_index import ColumnRuns, HDF5Index
 
@@ -31,28 +29,9 @@ WORTH = 512  # datasets from which keeping an index is worth a file
 BYTES = 8 << 30  # that all indexes together may have
 
 
-def place(dataset: Path, where: Where) -> Path | None:
-    """The cache file of a dataset; None for `"off"`, and without a folder for caches. `"refresh"` only writes it."""
-    if where == "off":
-        return None
-    with suppress(OSError):
-        return user_cache("minari") / hashlib.sha256(os.fsencode(dataset)).hexdigest()[:32]
-    return None
-
-
-def save(path: Path, key: str, header: Mapping[str, Any], arrays: Arrays) -> bool:
-    """Keep arrays under a key, atomically; False where the place cannot be written, which costs only time later."""
-    try:
-        write_arrays(path, MAGIC, key, header, arrays)
-        make_room(path.parent, "*", BYTES)
-    except OSError:
-        return False
-    return True
-
-
-def load(path: Path, key: str) -> tuple[dict[str, Any], dict[str, AnyArray]] | None:
-    """Header and arrays kept under a key; None if there are none, they are stale, or anything is wrong with them."""
-    return read_arrays(path, MAGIC, key)
+def index_file(dataset: Path, where: Where) -> IndexFile | None:
+    """The index of a dataset in the user's cache; None for `"off"`. `"refresh"` only writes it."""
+    return None if where == "off" else IndexFile.of("minari", os.fspath(dataset), MAGIC, BYTES)
 
 
 _PART_ARRAYS = tuple(f.name for f in fields(ColumnRuns) if "Int" in str(f.type))

@@ -11,7 +11,6 @@ states more records than there are whole ones, complete records are lost, and no
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -31,10 +30,11 @@ from penstock.core.arrays import AnyArray, BoolArray, ByteArray, Int32Array, Int
 from penstock.core.boundary import parsing
 from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import FormatError
-from penstock.files.arrays import Arrays, read_arrays, write_arrays
+from penstock.files.arrays import Arrays
+from penstock.files.listing import file_states
 from penstock.files.mapping import FetchedParts, is_lazy, read_mapped
 from penstock.files.remote import file_state, is_mirrored
-from penstock.files.user_cache import make_room, user_cache
+from penstock.files.user_cache import IndexFile
 from penstock.flow import OrderedMap, PrefetchLimits
 from penstock.formats.base.findings import Repair, cut_repair
 from penstock.formats.base.signatures import POINTED, POINTER
@@ -87,30 +87,24 @@ def index_split(splits: Sequence[SplitFiles], features: Sequence[RLDSFeature], *
     """Return the index of the shards of splits, from the cache if possible."""
     paths = [path for split in splits for path in split.paths]
     keys = keys_of(features)
-    stats = [(path.name, state.size, state.mtime_ns) for path in paths for state in (file_state(path),)]
+    states = file_states(paths)
+    stats = [(path.name, state.size, state.mtime_ns, state.inode) for path, state in zip(paths, states, strict=True)]
     lengths = [length for split in splits for length in (split.lengths or (-1,) * len(split.paths))]
     key = json.dumps([stats, keys, [list(map(str, f.shape)) for f in features], lengths])
-    place = _place(paths[0], splits) if cache else None
-    if place is not None and (kept := read_arrays(place, MAGIC, key)) is not None:
-        header, arrays = kept
+    name = f"{os.fspath(paths[0].parent)}\0{'+'.join(split.name for split in splits)}"
+    kept = IndexFile.of("rlds", name, MAGIC, BYTES_KEPT) if cache else None
+    if kept is not None and (entries := kept.read(key)) is not None:
+        header, arrays = entries
         return _made(arrays, [(a, b) for a, b in header["damaged"]])
     numbered = list(zip(range(len(paths)), paths, lengths, strict=True))
     limits = PrefetchLimits(_WALKS if is_mirrored(paths[0]) else None, limit=len(paths))
     with OrderedMap(lambda each: _index_shard(*each, features), numbered, limits, name="penstock-rlds-index") as shards:
         index = _joined(list(shards))
-    if place is not None:
-        with suppress(OSError):  # costs only time at the next opening
-            arrays = {name: getattr(index, name) for name in ARRAYS}
-            write_arrays(place, MAGIC, key, {"damaged": [list(each) for each in index.damaged]}, arrays)
-            make_room(place.parent, "*", BYTES_KEPT)
+    if kept is not None:
+        arrays = {name: getattr(index, name) for name in ARRAYS}
+        header = {"damaged": [list(each) for each in index.damaged]}
+        kept.write(key, header, arrays, settled=bool(states.settled.all()))
     return index
-
-
-def _place(path: Path, splits: Sequence[SplitFiles]) -> Path | None:
-    with suppress(OSError):
-        name = f"{os.fspath(path.parent)}\0{'+'.join(split.name for split in splits)}"
-        return user_cache("rlds") / hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    return None
 
 
 def _joined(parts: Sequence[RecordIndex]) -> RecordIndex:

@@ -26,9 +26,8 @@ from penstock.core.ragged import Ragged, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError, PenstockError
-from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.remote import Wanted, file_state, remote_file
-from penstock.files.user_cache import make_room, user_cache
+from penstock.files.user_cache import IndexFile
 from penstock.formats.base.account import Account
 from penstock.formats.base.pieces import FileRows, spread
 from penstock.kernels.rows import RowMap
@@ -339,7 +338,6 @@ _PLACES = ("rows", "buffer", "offset", "held", "cuts")
 _SAMPLES = ("keys", "shard", "archive", "payload", "size")
 MAGIC = b"penstock shards 3\n"
 BYTES = 8 << 30  # that all indexes together may have
-_SUFFIX = ".penstock-index"
 _SAMPLE = 512  # bytes of a block, of which three an archive are looked at
 
 
@@ -391,11 +389,10 @@ class Content:
         return cls(header["layout"], spec, arrays["offsets"], columns, samples, *entries)
 
 
-def index_place(path: Path | Sequence[Path]) -> Path:
-    """The index of the dataset at `path`, or of several archives."""
+def index_file(path: Path | Sequence[Path]) -> IndexFile | None:
+    """The index of the dataset at `path`, or of several archives, in the user's cache."""
     paths = [path] if isinstance(path, Path) else path
-    name = hashlib.sha256(b"\0".join(os.fsencode(each.absolute()) for each in paths)).hexdigest()[:32]
-    return user_cache("shard-indexes") / f"{name}{_SUFFIX}"
+    return IndexFile.of("shard-indexes", "\0".join(os.fspath(each.absolute()) for each in paths), MAGIC, BYTES)
 
 
 def index_state(key: str, shards: Sequence[Path], buffers: Sequence[ByteArray]) -> str:
@@ -416,14 +413,9 @@ def index_state(key: str, shards: Sequence[Path], buffers: Sequence[ByteArray]) 
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def save_index(path: Path, state: str, content: Content) -> None:
-    write_arrays(path, MAGIC, state, *content.packed())
-    make_room(path.parent, f"*{_SUFFIX}", BYTES)
-
-
-def load_index(path: Path, state: str) -> Content | None:
+def load_index(file: IndexFile, state: str) -> Content | None:
     """The content kept for this state of archives; None if there is none, or anything is wrong with it."""
-    cached = read_arrays(path, MAGIC, state)
+    cached = file.read(state)
     if cached is None:
         return None
     with suppress(PenstockError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):

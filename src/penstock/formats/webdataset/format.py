@@ -23,9 +23,9 @@ from penstock.files import locked
 from penstock.files.remote import open_file
 from penstock.formats.base.file_facts import ReadFacts
 from penstock.formats.base.findings import Finding, Repair, cut_repair
-from penstock.formats.base.format import Format, folder_of
+from penstock.formats.base.format import Format, folder_of, index_entries
 from penstock.formats.base.writer import Target
-from penstock.formats.webdataset.content import META, grouped, index_place, without_cut_sample
+from penstock.formats.webdataset.content import META, grouped, index_file, without_cut_sample
 from penstock.formats.webdataset.seed_writer import SeedWriter
 from penstock.formats.webdataset.shards import SUFFIXES, has_shards, plain, shards_of
 from penstock.formats.webdataset.source import ShardSource
@@ -120,13 +120,13 @@ class WebDatasetFormat(Format):
         self, paths: Sequence[Path], *, force: bool = False, facts: ReadFacts | None = None
     ) -> dict[str, Any]:
         given = paths[0] if len(paths) == 1 else paths
-        if force:
-            index_place(given).unlink(missing_ok=True)
+        if force and (file := index_file(given)) is not None:
+            file.path.unlink(missing_ok=True)
         with ShardSource(given) as source:
-            is_new, place = source.keep_index(), source.index_file
+            index = index_entries(source.index_file, is_new=source.keep_index())
             counts = {"episodes": len(source), "steps": source.steps, "samples": len(source.samples)}
             shards = {"shards": len(source.shards), "layout": source.layout}
-        return {**counts, **shards, "index": str(place), "index_size": place.stat().st_size, "made": is_new}
+        return {**counts, **shards, **index}
 
     def check(self, path: Path, *, deep: bool = True) -> Iterator[Finding]:
         """Look for members cut off, keys used twice, values left out and steps that do not follow one another."""

@@ -37,11 +37,10 @@ from penstock.formats.webdataset.content import (
     Samples,
     chosen,
     grouped,
-    index_place,
+    index_file,
     index_state,
     is_of_sample,
     load_index,
-    save_index,
     without_cut_sample,
 )
 from penstock.formats.webdataset.decoders import Decode, How, MemberBytes, Trust, decoder, is_pickle, kind_of
@@ -115,9 +114,11 @@ class ShardSource(StateSource[OpenedArchives]):
         names = None if extensions is None else tuple(extensions)
         self._options = Options(names, how, decoded_bytes, salvage, join, missing)
         self._rest: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes, "index": index}
+        self.index_file = index_file(self._files)
         self._index_written = False
         self._shards = shards_of(self._files)
         states = file_states(self._shards)
+        self._settled = bool(states.settled.all())
         self._key = _key(self._shards, states, self._options)
         buffers = _mapped(self._shards, states, cache, cache_bytes, "drop" if salvage else "refuse")
         self._state = self._open(buffers)
@@ -137,8 +138,7 @@ class ShardSource(StateSource[OpenedArchives]):
         remote = remote_file(self._shards[0]) is not None if self._shards else False
         opened = self._on(content, buffers)
         if self._rest["index"] and (remote or content.samples.size.size >= WORTH):
-            with contextlib.suppress(OSError):  # without a folder for it, the next opening takes longer
-                self._save_index(content, buffers)
+            self._save_index(content, buffers)
         return opened
 
     def _on(self, content: Content, buffers: Sequence[ByteArray]) -> OpenedArchives:
@@ -148,30 +148,24 @@ class ShardSource(StateSource[OpenedArchives]):
     def keep_index(self) -> bool:
         """Write the index, unless the cache has it; return whether it was written since these archives were opened."""
         buffers = self.state.archives.buffers
-        if load_index(self.index_file, index_state(self._key, self._shards, buffers)) is None:
+        if self._indexed(buffers) is None:
             self._save_index(self.state.content, buffers)
         return self._index_written
 
     def _save_index(self, content: Content, buffers: Sequence[ByteArray]) -> None:
-        save_index(self.index_file, index_state(self._key, self._shards, buffers), content)
-        self._index_written = True
+        if self.index_file is not None:
+            state = index_state(self._key, self._shards, buffers)
+            self._index_written = self.index_file.write(state, *content.packed(), settled=self._settled)
 
     def _indexed(self, buffers: Sequence[ByteArray]) -> Content | None:
-        try:
-            place = self.index_file
-        except OSError:
+        if self.index_file is None or not self.index_file.path.exists():
             return None
-        return load_index(place, index_state(self._key, self._shards, buffers)) if place.exists() else None
+        return load_index(self.index_file, index_state(self._key, self._shards, buffers))
 
     @property
     def path(self) -> Path:
         """The archive or folder; of several archives, the first."""
         return self._files if isinstance(self._files, Path) else self._files[0]
-
-    @property
-    def index_file(self) -> Path:
-        """The file of the index in the user's cache."""
-        return index_place(self._files)
 
     @property
     def shards(self) -> Sequence[Path]:

@@ -8,9 +8,7 @@ may have the same time.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -20,9 +18,8 @@ import numpy as np
 
 from penstock.core.ragged import Ragged
 from penstock.errors import PenstockError
-from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.remote import FileState, lasting_name
-from penstock.files.user_cache import make_room, user_cache
+from penstock.files.user_cache import IndexFile
 from penstock_chess.formats.lc0.chunks import ChunkFile
 from penstock_chess.formats.lc0.descriptors import Identity
 from penstock_chess.formats.lc0.remote_index import ChunkTable
@@ -32,7 +29,6 @@ LEAST = 1 << 20
 """Bytes that were read to count frames, from which on the counts are kept."""
 
 _MAGIC = b"penstock frame counts 1\n"
-_SUFFIX = ".penstock-counts"
 _BYTES = 1 << 30  # that all tables together may have
 
 
@@ -50,6 +46,7 @@ class FrameCounts:
 
     def __init__(self, files: Iterable[Path], limit: int) -> None:
         self._parent = next((lasting_name(file.parent) for file in files), "")
+        self._file = IndexFile.of("frame-counts", self._parent, _MAGIC, _BYTES)
         self._key = f"{limit}"
         self._entries = self._load()
         self._used: dict[bytes, _Entry] = {}
@@ -67,7 +64,7 @@ class FrameCounts:
 
     def note(self, file: Path, state: FileState, noted: int) -> None:
         """Note a file that was read. `noted` is 0 where its frames have to be counted again."""
-        if noted and state.is_settled(time.time_ns()):
+        if noted and state.is_settled:
             self._used[self._name(file)] = _Entry(state.size, state.mtime_ns, state.inode, noted)
             self._counted += state.size
 
@@ -82,22 +79,17 @@ class FrameCounts:
             "names": names.values,
             "ends": names.offsets,
         }
-        with suppress(OSError):
-            write_arrays(self._place(), _MAGIC, self._key, {}, arrays)
-            make_room(self._place().parent, f"*{_SUFFIX}", _BYTES)
+        if self._file is not None:
+            self._file.write(self._key, {}, arrays, settled=True)
 
     def _load(self) -> dict[bytes, _Entry]:
-        with suppress(PenstockError, OSError, KeyError, TypeError, ValueError):
-            if (kept := read_arrays(self._place(), _MAGIC, self._key)) is not None:
+        with suppress(PenstockError, KeyError, TypeError, ValueError):
+            if self._file is not None and (kept := self._file.read(self._key)) is not None:
                 arrays = kept[1]
                 names = Ragged(arrays["names"], arrays["ends"]).blobs()
                 rows: list[list[int]] = arrays["entries"].tolist()
                 return {bytes(name): _Entry(*row) for name, row in zip(names, rows, strict=True)}
         return {}
-
-    def _place(self) -> Path:
-        digest = hashlib.sha256(os.fsencode(self._parent)).hexdigest()[:32]
-        return user_cache("frame-counts") / f"{digest}{_SUFFIX}"
 
     def _name(self, file: Path) -> bytes:
         return os.fsencode(lasting_name(file).removeprefix(f"{self._parent}/"))

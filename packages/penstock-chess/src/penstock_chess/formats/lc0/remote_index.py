@@ -7,7 +7,6 @@ the object, and the archive is read by ranges.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,13 +18,11 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import Ragged
 from penstock.errors import PenstockError
-from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.remote import is_mirrored
-from penstock.files.user_cache import make_room, user_cache
+from penstock.files.user_cache import IndexFile
 from penstock_chess.formats.lc0.descriptors import Identity
 
 _MAGIC = b"penstock games 2\n"
-_SUFFIX = ".penstock-games"
 _BYTES = 1 << 30  # that all tables together may have
 
 
@@ -51,9 +48,9 @@ def load(path: Path, identity: Identity) -> ChunkTable | None:
     """Return the table that is kept of a file behind a URL, or None."""
     if not is_mirrored(path):
         return None
-    with suppress(PenstockError, OSError, KeyError, TypeError, ValueError):
-        cached = read_arrays(_place(path), _MAGIC, _key(identity))
-        if cached is not None:
+    with suppress(PenstockError, KeyError, TypeError, ValueError):
+        file = _index_file(path)
+        if file is not None and (cached := file.read(_key(identity))) is not None:
             header, arrays = cached
             places = arrays["places"]
             names = tuple(Ragged(arrays["names"], arrays["ends"]).blobs())
@@ -72,14 +69,13 @@ def save(path: Path, table: ChunkTable, counted: IntArray) -> None:
         "names": names.values,
         "ends": names.offsets,
     }
-    with suppress(OSError):
-        about = {"torn": table.torn, "lost": table.lost, "passed": list(table.passed), "behind": table.behind}
-        write_arrays(_place(path), _MAGIC, _key(table.identity), about, arrays)
-        make_room(_place(path).parent, f"*{_SUFFIX}", _BYTES)
+    about = {"torn": table.torn, "lost": table.lost, "passed": list(table.passed), "behind": table.behind}
+    if (file := _index_file(path)) is not None:
+        file.write(_key(table.identity), about, arrays, settled=True)  # a file behind a URL has a version
 
 
-def _place(path: Path) -> Path:
-    return user_cache("game-tables") / f"{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]}{_SUFFIX}"
+def _index_file(path: Path) -> IndexFile | None:
+    return IndexFile.of("game-tables", os.fspath(path.absolute()), _MAGIC, _BYTES)
 
 
 def _key(identity: Identity) -> str:
