@@ -98,6 +98,7 @@ COMMANDS = (
     Command("ray_kill", "ray_kill.py --minutes 10"),
     Command("cross_read_lerobot", f"cross_read_lerobot.py --peer {LEROBOT}"),
     Command("rlds", f"rlds.py --peer {TFDS}", "--repeats 2 --rounds 1"),
+    Command("pictures", "pictures.py", "--rounds 1 --epochs 1 --sizes 640x480 --kinds minari-jpeg"),
     Command("zarr_windows", f"zarr_windows.py --peer {PEERS} --peer {ZARR3}", "--rounds 1 --steps 1000"),
     Command("scenarios", f"scenarios.py --peer {AV2}"),
     Command("logs", "logs.py", "--rounds 1 --seconds 10 --windows 2"),
