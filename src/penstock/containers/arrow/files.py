@@ -238,10 +238,10 @@ class ParquetFile:
         missing = [group for (group, _), chunk in zip(wanted, known, strict=True) if chunk is None]
         if not all(self._stored(group, path).has_offset_index for group in missing):
             return known
-        found = dict(zip(missing, self._fetched([self._indexes(path)[group] for group in missing]), strict=True))
+        indexes = dict(zip(missing, self._fetched([self._indexes(path)[group] for group in missing]), strict=True))
 
         def indexed(group: int) -> tuple[BytesChunk, int]:
-            chunk = BytesChunk.indexed(found[group], self._stored(group, path), self._level(path) or 0)
+            chunk = BytesChunk.indexed(indexes[group], self._stored(group, path), self._level(path) or 0)
             return chunk, chunk.nbytes
 
         pairs = zip(wanted, known, strict=True)

@@ -174,14 +174,14 @@ class BytesChunk:
         if 0 not in places:  # another thread may have written one of two
             return [take(begin, end) for begin, end in zip(places[::2], places[1::2], strict=True)]
         pages: list[int] = self._pages(rows).tolist()
-        found: dict[int, _Values] = {}
+        by_page: dict[int, _Values] = {}
         for page in dict.fromkeys(pages):
             values = cache.get((self, page), lambda page=page: self._values(take, page, cache))
             if values is None:
                 return None
-            found[page] = values
+            by_page[page] = values
         first: list[int] = self.first[pages].tolist()
-        return [found[page].blob(take, row - begin) for page, row, begin in zip(pages, numbers, first, strict=True)]
+        return [by_page[page].blob(take, row - begin) for page, row, begin in zip(pages, numbers, first, strict=True)]
 
     def _pages(self, rows: IntArray) -> IntArray:
         return np.searchsorted(self.first, rows, side="right") - 1
