@@ -195,7 +195,7 @@ def test_the_command_writes_by_processes_and_shows_no_credentials(
 ) -> None:
     runner = CliRunner()
     url = f"{bucket.url}/demo"
-    command = ["convert", str(inputs.robot), url, "--jobs", "2", "--range-bytes", "40000"]
+    command = ["convert", str(inputs.robot), url, "--jobs", "2", "--range-bytes", "20000"]
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     endpoint = ["--storage", f"endpoint_url={bucket.stores.url}"]
     refused = runner.invoke(app, [*command, *endpoint, "--storage", f"secret={SECRET}"])
@@ -213,7 +213,7 @@ def test_the_command_writes_by_processes_and_shows_no_credentials(
         assert f"{url} (columns) {status}" in done.output.replace("\n", " ")
     OPENED.close()
     with penstock.open(url, storage_options={"endpoint_url": bucket.stores.url}) as data:
-        assert len(data) == 25
+        assert len(data) == 9
 
 
 def test_what_is_at_the_url_is_refused_before_any_work(
