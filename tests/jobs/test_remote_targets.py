@@ -244,4 +244,4 @@ def test_memory_of_one_process_is_a_store_too(inputs: Inputs, machine: Path, tmp
     run_work(work, tmp_path / "results", ThreadRunner(2))
     finish_work(work, tmp_path / "results")
     with penstock.open(f"{url}/out") as data, penstock.open(inputs.recording) as source:
-        np.testing.assert_array_equal(data[31].columns["actions"], source[31].columns["actions"])
+        np.testing.assert_array_equal(data[13].columns["actions"], source[13].columns["actions"])
