@@ -33,7 +33,7 @@ from penstock.recording.rollout_worker import RolloutWorker
 from tests.jobs import mapping
 from tests.packages import modules_of_packages
 
-RANGE_BYTES = 400_000
+RANGE_BYTES = 150_000
 CAMERAS = ["front", "wrist", "hand"]
 ROLLOUT = RolloutSpec("CartPole-v1", seed=5, n_envs=2)
 
@@ -43,10 +43,10 @@ class Inputs:
     """Datasets that the commands read.
 
     Args:
-        recording: A column store of 60 episodes of very different lengths, with NaN.
+        recording: A column store of 24 episodes of very different lengths, with NaN.
         shards: The same episodes as 12 tar shards.
         copy: A copy of the recording with a certificate, and one damaged value.
-        robot: A column store of 25 episodes with two cameras, whose steps have three tasks.
+        robot: A column store of 9 episodes with two cameras, whose steps have three tasks.
         table: A table of so many Parquet files that it has an index.
     """
 
@@ -60,12 +60,12 @@ class Inputs:
 def make_inputs(folder: Path) -> Inputs:
     """Write the datasets."""
     rng = np.random.default_rng(17)
-    lengths = np.concatenate([rng.integers(1, 12, 30), [250], rng.integers(1, 12, 29)])
+    lengths = np.concatenate([rng.integers(1, 12, 12), [90], rng.integers(1, 12, 11)])
     n, episodes = int(lengths.sum()), len(lengths)
     columns: dict[str, Any] = {name: rng.integers(0, 256, (n, 20, 20, 3)).astype("u1") for name in CAMERAS}
     columns["observations"] = rng.standard_normal((n + episodes, 8)).astype("f4")
     columns["rewards"] = rng.standard_normal(n)
-    columns["rewards"][[3, 500]] = np.nan
+    columns["rewards"][[3, 200]] = np.nan
     columns["actions"] = rng.standard_normal((n, 2)).astype("f4")
     columns["terminations"] = np.zeros(n, bool)
     columns["truncations"] = np.zeros(n, bool)
@@ -74,7 +74,7 @@ def make_inputs(folder: Path) -> Inputs:
     data = penstock.from_arrays(columns, lengths=lengths)
     inputs = Inputs(*(folder / name for name in ("recording", "shards", "copy", "robot", "table")))
     penstock.convert(data, inputs.recording, certificate=False)
-    penstock.convert(data, inputs.shards, format="webdataset", options={"shard_episodes": 5}, certificate=False)
+    penstock.convert(data, inputs.shards, format="webdataset", options={"shard_episodes": 2}, certificate=False)
     penstock.convert(inputs.recording, inputs.copy)
     values = inputs.copy / "segments/0/rewards.values"
     raw = bytearray(values.read_bytes())
@@ -96,7 +96,7 @@ def _write_table(folder: Path) -> None:
 
 
 def _record_robot(path: Path, rng: np.random.Generator) -> None:
-    lengths = [1, *rng.integers(1, 9, 12), 60, *rng.integers(1, 9, 10), 1]
+    lengths = [1, *rng.integers(1, 9, 4), 30, *rng.integers(1, 9, 2), 1]
     n = int(np.sum(lengths))
     columns: dict[str, Any] = {
         f"observations/{name}": rng.integers(0, 256, (n, 16, 24, 3)).astype("u1") for name in CAMERAS[:2]
@@ -216,7 +216,7 @@ def _converted(read: Callable[[Path], Mapping[str, bytes]], **more: Any) -> Call
 
 
 def _reshard(out: str, kind: Any) -> Case:
-    limits = (300_000, 4)
+    limits = (100_000, 2)
 
     def plain(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
         with ShardSource(inputs.shards) as source:
@@ -287,7 +287,7 @@ def _mapped(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
     return values_of(folder / "out")
 
 
-PACKING: dict[str, Any] = {"length": 128, "overlong": "split", "window": 8}
+PACKING: dict[str, Any] = {"length": 128, "overlong": "split", "window": 4}
 
 
 def _packed(inputs: Inputs, folder: Path) -> Mapping[str, bytes]:
@@ -370,7 +370,7 @@ CASES = {
         },
         _encoded,
         lambda result, folder: _lerobot(folder / "out"),
-        range_bytes=40_000,
+        range_bytes=20_000,
     ),
     "map to columns": Case(
         "convert",

@@ -30,7 +30,7 @@ def expected(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Callab
 @pytest.fixture(scope="session")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(17)
-    lengths = np.concatenate([rng.integers(1, 60, 50), [9000], rng.integers(1, 60, 40)])
+    lengths = np.concatenate([rng.integers(1, 60, 50), [4200], rng.integers(1, 60, 40)])
     n, episodes = int(lengths.sum()), len(lengths)
     columns = {
         "observations": rng.standard_normal((n + episodes, 8)).astype("f4"),
@@ -39,7 +39,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "terminations": np.zeros(n, bool),
         "task": rng.integers(0, 3, episodes),
     }
-    columns["rewards"][[3, 9000]] = np.nan
+    columns["rewards"][[3, 4200]] = np.nan
     data = penstock.from_arrays(columns, lengths=lengths.tolist())
     path = tmp_path_factory.mktemp("jobs") / "recording"
     penstock.convert(data, path, certificate=False)

@@ -24,7 +24,7 @@ from penstock.jobs.work_plan import WorkPlan
 from tests.jobs import mapping
 from tests.jobs.cases import CASES, Inputs, values_of
 
-LEFT_OUT = tuple(range(1, 60, 4))
+LEFT_OUT = tuple(range(1, 24, 4))
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of the small dataset, which would be one by default."""
-    monkeypatch.setattr("penstock.jobs.operations.convert.LEAST_PART", 300_000)
+    monkeypatch.setattr("penstock.jobs.operations.convert.LEAST_PART", 100_000)
 
 
 def open_recording(inputs: Inputs) -> penstock.EpisodeDataset:
@@ -97,13 +97,13 @@ def test_what_other_processes_cannot_import_or_open_is_refused(inputs: Inputs, t
     with pytest.raises(DataError, match=r"other processes can open: one of penstock\.open"):
         memory.map_episodes(mapping.doubled, column="x").write(tmp_path / "out", jobs=2)
     curation = penstock.curation.Curation.of(data.source)
-    curation[30] = penstock.curation.EpisodeMarks(excluded_spans=[(1, 2)])
+    curation[12] = penstock.curation.EpisodeMarks(excluded_spans=[(1, 2)])
     with pytest.raises(DataError, match="expected whole episodes, got some that excluded spans cut"):
         data.apply(curation).map_episodes(mapping.doubled, column="x").write(tmp_path / "out", jobs=2)
     twice = data.map_episodes(mapping.doubled, column="x").map_episodes(mapping.doubled, column="y")
     with pytest.raises(DataError, match="expected one function for parts, got 2"):
         twice.write(tmp_path / "out", jobs=2)
-    assert twice.write(tmp_path / "out").episodes == 60
+    assert twice.write(tmp_path / "out").episodes == 24
     assert [each["name"] for each in Certificate.read(tmp_path / "out").functions] == ["tests.jobs.mapping.doubled"] * 2
 
 
@@ -113,9 +113,9 @@ def test_failures_are_listed_with_their_episodes(inputs: Inputs, tmp_path: Path,
         **CASES["map to columns"].arguments(inputs, tmp_path),
         "map": {**mapping.ENTRIES, "function": "tests.jobs.mapping:failing", "column": "x", "version": 1},
     }
-    work = WorkPlan.make("convert", arguments, range_bytes=400_000)
+    work = WorkPlan.make("convert", arguments, range_bytes=150_000)
     report = run_work(work, tmp_path / "results", ThreadRunner(2), max_failures=2)
-    assert {error.rpartition(" - ")[2] for error in report.failures.values()} == {"at episode 7", "at episode 40"}
+    assert {error.rpartition(" - ")[2] for error in report.failures.values()} == {"at episode 7", "at episode 20"}
     assert all("got ValueError: no good at" in error for error in report.failures.values())
     mapped = open_recording(inputs).map_episodes(mapping.failing, column="x", version=1)
     with pytest.raises(
@@ -128,12 +128,12 @@ def test_an_error_names_all_episodes_of_its_job(inputs: Inputs, tmp_path: Path) 
     """The first with its error, five others by number, and how many there are."""
     mapped = open_recording(inputs).map_episodes(mapping.failing, column="x", version=1)
     with pytest.raises(
-        WorkerError, match=r"no good at 7 - at episode 7; the function also fails at 1 other episode .*: 40;"
+        WorkerError, match=r"no good at 7 - at episode 7; the function also fails at 1 other episode .*: 20;"
     ):
         mapped.write(tmp_path / "two", runner="threads", jobs=0)
-    few = open_recording(inputs)[2:30].map_episodes(mapping.often_failing, column="x", version=1)
+    few = open_recording(inputs)[2:].map_episodes(mapping.often_failing, column="x", version=1)
     with pytest.raises(
-        WorkerError, match=r"worse - at episode 6; .* fails at 7 other episodes of the job: 9, 12, 15, 18, 21 and so on"
+        WorkerError, match=r"worse - at episode 6; .* fails at 8 other episodes of the job: 8, 10, 12, 14, 16 and so on"
     ):
         few.write(tmp_path / "many", runner="threads", jobs=0)
 
@@ -162,12 +162,12 @@ def test_formats_that_number_episodes_in_advance_need_all_of_them(
         assert report.left_out == LEFT_OUT
         every = data.map_episodes(mapping.doubled, column="double")
         every.write(tmp_path / f"{name}-parts", format=name, options=options, runner="threads", jobs=0)
-        assert len(penstock.open(tmp_path / f"{name}-parts")) == 60
+        assert len(penstock.open(tmp_path / f"{name}-parts")) == 24
 
 
 def test_a_conversion_may_be_in_parts_too(inputs: Inputs, tmp_path: Path, cache: Path, small_parts: None) -> None:
     """Chosen episodes, in their order, also through a cache of decoded columns."""
-    order = [7, 3, 3, 59]
+    order = [7, 3, 3, 23]
     data = open_recording(inputs)[order]
     penstock.convert(data, tmp_path / "alone")
     for number, source in enumerate((data, data.cached("front"))):
@@ -194,7 +194,7 @@ def stop_after(count: int) -> Any:
     return stop
 
 
-@pytest.mark.parametrize("after", [1, 31, 41])
+@pytest.mark.parametrize("after", [1, 12, 14])
 def test_one_run_that_was_killed_goes_on(
     inputs: Inputs, tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,12 +218,12 @@ def test_what_is_written_is_not_computed_again_where_nothing_was_left_out(
     data = open_recording(inputs)
     kept = data[[e for e, each in enumerate(data) if len(each) % 3]]
     with pytest.raises(Stopped):
-        penstock.convert(kept.map_episodes(mapping.long_only), tmp_path / "out", on_episode=stop_after(20))
+        penstock.convert(kept.map_episodes(mapping.long_only), tmp_path / "out", on_episode=stop_after(8))
     mapped = kept.map_episodes(mapping.long_only)
     (tmp_path / "called").unlink()
-    assert mapped.write(tmp_path / "out", certificate=False).resumed_at == 20
+    assert mapped.write(tmp_path / "out", certificate=False).resumed_at == 8
     called = [int(each) for each in (tmp_path / "called").read_text().split()]
-    assert called == kept.episodes.index[20:].tolist()
+    assert called == kept.episodes.index[8:].tolist()
 
 
 def test_globals_that_a_function_fills_do_not_change_its_digest(inputs: Inputs, tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_second_coordinator_is_refused(inputs: Inputs, tmp_path: Path, small_p
         run_work(work, tmp_path / "results")
     journal.close()
     assert run_work(work, tmp_path / "results").failures == {}
-    assert mapped.write(tmp_path / "out2", runner="threads").episodes == 60
+    assert mapped.write(tmp_path / "out2", runner="threads").episodes == 24
 
 
 def test_figures_of_rewards_that_were_replaced_are_left_out(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from penstock.jobs.runners import JobResources, JobResult, ProcessRunner, Runner
 from penstock.jobs.work_plan import WorkPlan, WorkRange, cut_ranges
 from tests.threads import threads_before, wait_for_others
 
-SMALL = 1_000_000
+SMALL = 500_000
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ class Unreliable(Runner):
             waiting.clear()
             self.random.shuffle(order)
             for number in order:
-                if self.losses and self.random.random() < 0.3:
+                if self.losses and self.random.random() < 0.5:
                     self.losses -= 1
                     self.lost += 1
                     yield JobResult(number, None, "the process died (signal 9)", lost=True)

@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from penstock.data.from_arrays import from_arrays
 from penstock.data.map_dataset import MapDataset
+from tests.forking import forked
 
-SCRIPT = """
-import json, sys
-import numpy as np, torch
-import penstock
 
-rank, world, meeting, state, batches = sys.argv[1:]
-torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=int(rank), world_size=int(world))
-data = penstock.from_arrays({"x": np.arange(1000)}, lengths=[1000]).steps().shuffle(seed=7)
-loader = data.loader(70, threads=1, output="torch")
-if state != "-":
-    loader.load_state_dict(json.loads(state))
-rows = []
-while len(rows) < int(batches):
-    for batch in loader:
-        rows.append(batch["x"].tolist())
-        if len(rows) == int(batches):
-            break
-ranks = [None] * int(world)
-torch.distributed.all_gather_object(ranks, loader.state_dict()["position"])
-torch.distributed.destroy_process_group()
-found = loader._cursor.source.ranks.origin
-print(json.dumps({"rows": rows, "state": loader.state_dict(), "positions": ranks, "found": found}))
-"""
+def load(folder: Path, rank: int, world: int, state: Any, batches: int) -> None:
+    """Write what a rank of a group of processes loads, its state, and the positions of all ranks."""
+    import torch
+
+    meeting = f"file://{folder}/meeting-{world}"
+    torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
+    loader = dataset().loader(70, threads=1, output="torch")
+    if state is not None:
+        loader.load_state_dict(state)
+    rows: list[list[int]] = []
+    while len(rows) < batches:
+        for batch in loader:
+            rows.append(batch["x"].tolist())
+            if len(rows) == batches:
+                break
+    ranks: list[Any] = [None] * world
+    torch.distributed.all_gather_object(ranks, loader.state_dict()["position"])
+    torch.distributed.destroy_process_group()
+    found = loader._cursor.source.ranks.origin
+    answer = {"rows": rows, "state": loader.state_dict(), "positions": ranks, "found": found}
+    (folder / f"{rank} of {world}").write_text(json.dumps(answer))
 
 
 def dataset() -> MapDataset:
@@ -44,26 +42,16 @@ def dataset() -> MapDataset:
 
 
 def processes(folder: Path, world: int, state: Any, batches: int) -> list[Any]:
-    """What each rank of a group of processes printed."""
-    told = "-" if state is None else json.dumps(state)
-    command = [sys.executable, "-c", SCRIPT]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    started = [
-        subprocess.Popen(
-            [*command, str(rank), str(world), str(folder / f"meeting-{world}"), told, str(batches)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for rank in range(world)
-    ]
-    answers = [process.communicate(timeout=600) for process in started]
-    assert [process.returncode for process in started] == [0] * world, answers
-    return [json.loads(out.splitlines()[-1]) for out, _ in answers]
+    """What each rank of a group of processes wrote."""
+    started = [forked(load, folder, rank, world, state, batches) for rank in range(world)]
+    for process in started:
+        process.join(600)
+    assert [process.exitcode for process in started] == [0] * world
+    return [json.loads((folder / f"{rank} of {world}").read_text()) for rank in range(world)]
 
 
-def test_three_processes_go_on_where_two_were(tmp_path):
+def test_three_processes_go_on_where_two_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     first = processes(tmp_path, 2, None, 9)
     assert first[0]["state"] == first[1]["state"]
     second = processes(tmp_path, 3, first[1]["state"], 11)

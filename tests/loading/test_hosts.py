@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,34 +24,30 @@ import pytest
 
 import penstock
 from penstock.data.map_dataset import MapDataset
+from tests.forking import forked
 
 BATCH, STEPS, EVERY = 256, 20, 4
 
-HOST = """
-import json, os, signal, sys
-from pathlib import Path
-import numpy as np
-import penstock
-from tests.loading.test_hosts import BATCH, EVERY, STEPS, samples
-folder, first, last, world, killed, begin = Path(sys.argv[1]), *map(int, sys.argv[2:])
-data = penstock.open(folder / "data")
-loaders = [samples(data).loader(BATCH, threads=1, rank=r, world=world) for r in range(first, last)]
-for loader in loaders:
-    if begin:
-        loader.load_state_dict(json.loads((folder / f"state-{begin:04d}.json").read_text()))
-iterators = [iter(loader) for loader in loaders]
-for step in range(begin, STEPS):
-    if step == killed:
-        os.kill(os.getpid(), signal.SIGKILL)
-    batches = [next(iterator) for iterator in iterators]
-    rows = np.concatenate([np.stack([batch["number"], batch["noise"]], axis=1) for batch in batches])
-    np.save(folder / f"step-{step:04d}-{first:04d}.npy", rows)
-    assert all(loader.state_dict() == loaders[0].state_dict() for loader in loaders)
-    if first == 0 and (step + 1) % EVERY == 0:
-        draft = folder / "draft"
-        draft.write_text(json.dumps(loaders[0].state_dict()))
-        draft.rename(folder / f"state-{step + 1:04d}.json")
-"""
+
+def run_host(folder: Path, first: int, last: int, world: int, killed: int, begin: int) -> None:
+    """Write what some ranks get at each step; be killed before a step, or never for -1."""
+    data = penstock.open(folder / "data")
+    loaders = [samples(data).loader(BATCH, threads=1, rank=rank, world=world) for rank in range(first, last)]
+    for loader in loaders:
+        if begin:
+            loader.load_state_dict(json.loads((folder / f"state-{begin:04d}.json").read_text()))
+    iterators = [iter(loader) for loader in loaders]
+    for step in range(begin, STEPS):
+        if step == killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        batches = [next(iterator) for iterator in iterators]
+        rows = np.concatenate([np.stack([batch["number"], batch["noise"]], axis=1) for batch in batches])
+        np.save(folder / f"step-{step:04d}-{first:04d}.npy", rows)
+        assert all(loader.state_dict() == loaders[0].state_dict() for loader in loaders)
+        if first == 0 and (step + 1) % EVERY == 0:
+            draft = folder / "draft"
+            draft.write_text(json.dumps(loaders[0].state_dict()))
+            draft.rename(folder / f"state-{step + 1:04d}.json")
 
 
 def stored() -> penstock.EpisodeDataset:
@@ -97,12 +92,13 @@ def run_hosts(folder: Path, ranks: list[int], killed: dict[int, int], alone: lis
         if int(file.name[5:9]) >= begin:
             file.unlink()  # of steps that run again
     edges = np.concatenate([[0], np.cumsum(ranks)]).tolist()
-    hosts: list[subprocess.Popen[bytes]] = []
-    for host, (first, last) in enumerate(pairwise(edges)):
-        arguments = (folder, first, last, edges[-1], killed.get(host, -1), begin)
-        hosts.append(subprocess.Popen([sys.executable, "-c", HOST, *map(str, arguments)]))
+    hosts = [
+        forked(run_host, folder, first, last, edges[-1], killed.get(host, -1), begin)
+        for host, (first, last) in enumerate(pairwise(edges))
+    ]
     for host, process in enumerate(hosts):
-        assert process.wait(timeout=600) == (-signal.SIGKILL if host in killed else 0)
+        process.join(600)
+        assert process.exitcode == (-signal.SIGKILL if host in killed else 0)
     for host, (first, last) in enumerate(pairwise(edges)):
         written = sorted(folder.glob(f"step-*-{first:04d}.npy"))[-(killed.get(host, STEPS) - begin) :]
         assert [int(file.name[5:9]) for file in written] == list(range(begin, killed.get(host, STEPS)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import threading
 from pathlib import Path
@@ -18,6 +17,7 @@ from penstock.errors import PlanError, StateError
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.replay.journal import MAGIC, JournalEntry, ReplayJournal, read_entries
 from penstock.replay.replay import run_of
+from tests.forking import forked
 from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of, take
 
 
@@ -76,10 +76,7 @@ def test_other_processes_collect(tmp_path: Path) -> None:
     path = tmp_path / "store"
     ColumnsWriter.create(path, SPEC).close()
     replay = penstock.Replay(path, 100_000)
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=collect, args=(path, 1000 * k, 20)) for k in (1, 2)]
-    for worker in workers:
-        worker.start()
+    workers = [forked(collect, path, 1000 * k, 20) for k in (1, 2)]
     for worker in workers:
         worker.join()
         assert worker.exitcode == 0

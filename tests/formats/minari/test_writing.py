@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import json
-import multiprocessing
 import os
-import signal
-import subprocess
-import sys
 
 import h5py
 import numpy as np
@@ -23,6 +21,7 @@ from penstock.core.spaces import Box, Text, Tuple
 from penstock.core.spec import Field, Spec
 from penstock.errors import DamageWarning, DataError, FormatError, RemoteError, SpecError
 from penstock.formats.minari import FORMAT, arrow_table, metadata, recover
+from tests.forking import SERVER, forked
 from tests.formats.minari.conftest import box, raw_episode, simple_episode, simple_spec, write_h5
 
 BACK_ENDS = ("hdf5", "arrow", "parquet")
@@ -297,11 +296,8 @@ def _append(path, seeds, ready, go):
 def test_two_writers_and_a_reader_at_once(tmp_path, back):
     path = tmp_path / "x-v0"
     FORMAT.create(path, simple_spec(), {}, data_format=back).close()
-    context = multiprocessing.get_context("spawn")
-    ready, go = context.Queue(), context.Event()
-    children = [context.Process(target=_append, args=(path, range(k, 30, 2), ready, go)) for k in range(2)]
-    for child in children:
-        child.start()
+    ready, go = SERVER.Queue(), SERVER.Event()
+    children = [forked(_append, path, range(k, 30, 2), ready, go) for k in range(2)]
     for _ in children:
         ready.get()
     go.set()
@@ -327,32 +323,26 @@ def test_two_writers_and_a_reader_at_once(tmp_path, back):
         assert [f for f in FORMAT.check(path) if f.level == "error"] == []
 
 
-KILLED = """
-import sys
-from pathlib import Path
-from penstock.formats.minari import FORMAT
-from tests.formats.minari.conftest import simple_episode, simple_spec
-writer, spec, seed = FORMAT.append(Path(sys.argv[1])), simple_spec(), 0
-while True:
-    number = writer.write(simple_episode(spec, 1 + seed % 7, seed))
-    print(number, flush=True)
-    seed += 1
-"""
+def _append_until_killed(path, written):
+    writer = FORMAT.append(path)
+    for seed in itertools.count():
+        written.send(writer.write(_nth(seed)))
 
 
 @pytest.mark.parametrize("back", BACK_ENDS)
 def test_a_kill_during_an_append(tmp_path, back):
     path = tmp_path / "x-v0"
     FORMAT.create(path, simple_spec(), {}, data_format=back).close()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", KILLED, str(path)]
     for kill in range(4):
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
-        told = [int(child.stdout.readline()) for _ in range(1 + 3 * kill)]
-        os.kill(child.pid, signal.SIGKILL)
-        told += [int(line) for line in child.stdout.read().split("\n") if line.strip()]
-        child.wait()
-        child.stdout.close()
+        numbers, written = SERVER.Pipe(duplex=False)
+        child = forked(_append_until_killed, path, written)
+        written.close()
+        told = [numbers.recv() for _ in range(1 + 3 * kill)]
+        child.kill()
+        with contextlib.suppress(EOFError), numbers:
+            while True:
+                told.append(numbers.recv())
+        child.join()
         with FORMAT.open(path) as source:
             assert len(source) in (told[-1] + 1, told[-1] + 2)
             for e in range(told[0], told[-1] + 1):

@@ -61,6 +61,8 @@ class LocalCluster:
             "num_cpus": self.cpus,
             "object_store_memory": STORE,
             "include_dashboard": False,
+            "include_log_monitor": False,
+            "no_monitor": True,  # of an autoscaler
             "node_ip_address": HEAD,
         }
         self._made = cluster_utils.Cluster(initialize_head=True, head_node_args={**head, "env_vars": {NODE: HEAD}})
