@@ -7,7 +7,7 @@ transition has the next observation as well. NumPy draws a permutation for each 
 column. Both read all transitions of an epoch in batches of one size, one after the other in each round, with all files
 in the page cache. The table has the least CPU time of a transition in all rounds, and its ratio to NumPy's.
 
-On a shared machine ours had 0.84 to 0.97 of NumPy's speed in batches of 64, 0.74 to 0.82 of 256, and 0.6 to 0.7 of more:
+On a shared machine ours has 0.84 to 0.97 of NumPy's speed in batches of 64, 0.74 to 0.82 of 256, 0.6 to 0.7 of more:
 two thirds of our time are searches of runs and copies in kernels, and a third is Python.
 """
 
