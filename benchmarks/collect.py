@@ -6,6 +6,12 @@ Three variants are bounds: `seeded resets` are the bare loop with a seed for eac
 values to lists, which become arrays at the end of an episode, and `plain calls` are the least that any recorder of
 single episodes does, see `PlainCalls`. `low-level h5py` writes them as Minari's file has them.
 
+Three variants are steps of `penstock, columns`, each with the one before: `buffers` copies values into columns of their
+dtype and shape and cuts out episodes, `checks` finds values outside of their space, `statistics` describe rewards.
+On a shared machine, least CPU times of interleaved rounds: seeded resets 1.11 times the bare loop, lists 1.31, plain
+calls 1.39, buffers 1.43, checks 1.52, statistics 1.63, columns 1.93. Of an episode, 22 us are its writing with warm
+caches of the processor, of these 5 us calls of the operating system and 1 us checksums; 10 us are checks.
+
 The cost of a step is measured where episodes never end, the cost of an episode is what remains where they do
 (random actions: about 22 steps). Every round runs all variants one after the other; the table has medians.
 """
@@ -80,6 +86,20 @@ def record_memory(env: Any, _: Path) -> Any:
     from penstock.recording.memory import MemoryWriter
 
     return Collector(env, MemoryWriter(), seed=0)
+
+
+def record_part(env: Any, _: Path, *, checks: bool = False, statistics: bool = False) -> Any:
+    """A collector that drops its episodes, before or after a part of what is done to them."""
+    from penstock.recording.collector import Collector
+    from penstock.recording.hooks import reward_statistics
+    from penstock.recording.memory import MemoryWriter
+
+    collector = Collector(env, MemoryWriter(), seed=0, episode_metadata=reward_statistics if statistics else None)
+    sink: Any = collector._sink
+    sink.flush = sink.pending.clear
+    if not checks:
+        sink.add = lambda *_: None
+    return collector
 
 
 def record_columns(env: Any, folder: Path) -> Any:
@@ -214,13 +234,19 @@ def record_reference(env: Any, folder: Path) -> Any:
     return minari.DataCollector(env)
 
 
-BOUNDS = ("seeded resets", "lists", "plain calls", "low-level h5py")
+PARTS = {
+    "penstock, buffers": record_part,
+    "penstock, checks": partial(record_part, checks=True),
+    "penstock, statistics": partial(record_part, checks=True, statistics=True),
+}
+BOUNDS = ("seeded resets", "lists", "plain calls", "low-level h5py", *PARTS)
 VARIANTS = {
     "bare": record_bare,
     "seeded resets": SeededResets,
     "lists": Lists,
     "plain calls": PlainCalls,
     "low-level h5py": LowLevelH5py,
+    **PARTS,
     "penstock, memory": record_memory,
     "penstock, columns": record_columns,
     "penstock, minari hdf5": record_minari,

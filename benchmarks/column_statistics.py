@@ -2,7 +2,9 @@
 
 Claim: `penstock.statistics` takes at most a tenth of the CPU time of NumPy's mean, standard deviation, least, greatest
 and five quantiles of the same arrays in memory. The goal is 70 % of the speed at which the same episodes are read. It
-is missed here, where reading is a copy of memory: `docs/decisions.md` says what bounds it.
+is missed here, where reading is a copy of memory: `docs/decisions.md` says what bounds it. Counted by cachegrind in
+code for x86-64-v3, a float64 of 17 takes 8.4 instructions and a byte of pictures 3.6. Of these, 3.25 count a float64,
+which is the least: its bucket is loaded, its count is loaded, added to and stored, and four share 5 of a loop.
 
 Each dataset is a column store in the page cache. Reading copies all columns of all episodes, by ranges of 8 MB, on the
 same threads, one a core. The best of five runs counts for each. Where other work takes the cores, CPU time says more

@@ -7,6 +7,8 @@ The table has the goal of each case with compiled kernels, which wheels and all 
 Each case runs in a new process on one core, with an empty cache of kernels (`NUMBA_CACHE_DIR`). "fresh" is the CPU time
 of the first call with that cache, all threads together, with the import of numba. "cached" is the CPU time of the next
 process, which loads the kernels. Python's own bytecode is there, as pip writes it when it installs a package.
+"numba" is the CPU time of numba alone, which imports itself and compiles the same kernels for the same types, and
+"reading" the part of "fresh" that numba takes for types and LLVM's text: no compiler that uses numba is below it.
 "wheel" is the first call with the interpreter of `--wheels`, where the wheels of `make dist` are, with an empty cache.
 `--kernels N` lists the N functions that cost most to compile, without what they call.
 """
@@ -23,6 +25,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from compileall import compile_dir
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -209,24 +212,61 @@ def compile_times() -> tuple[defaultdict[str, float], Counter[str]]:
     return own, count
 
 
-def child(name: str, kernels: int) -> None:
+def compiled_kernels() -> list[tuple[str, str]]:
+    """Return names and signatures of the kernels in the cache."""
+    from penstock.kernels import jit, library
+
+    every = ((kernel, text) for kernel in jit.KERNELS.values() for text in kernel.signatures)
+    return [(kernel.name, text) for kernel, text in every if library.is_compiled(kernel, text)]
+
+
+def compiler_seconds(compiled: list[tuple[str, str]], *, whole: bool) -> float:
+    """CPU seconds for numba's import and these kernels: compiled by numba itself, or up to LLVM's text as here."""
+    from penstock.kernels import jit
+    from penstock.kernels.linking import Linker
+
+    for name, _ in compiled:
+        import_module(name.rpartition(".")[0])
+    begun = time.process_time()
+    import numba
+
+    from penstock.kernels import compiler, reading
+
+    linker = Linker({})
+    for name, signature in compiled:
+        kernel = jit.KERNELS[name]
+        if whole:
+            decorate: Any = numba.njit(nogil=True, **compiler.OPTIONS)
+            decorate(linker.linked(kernel.function)).compile(compiler.types_of(signature))
+        else:
+            reading.read(kernel, signature)
+    return time.process_time() - begun
+
+
+def child(name: str, kernels: int, compiler: str) -> None:
     """Run a case in this process, and print its figures as JSON."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    if compiler:
+        seconds = compiler_seconds(json.loads(sys.stdin.read()), whole=compiler == "numba")
+        print(json.dumps({"seconds": seconds}))
+        return
     own, count = compile_times() if kernels else ({}, {})
     begun = time.process_time()
     CASES[name][1]()
     spent = time.process_time() - begun
     costly = sorted(own, key=lambda function: -own[function])[:kernels]
     listed = [(function, own[function], count[function]) for function in costly]
-    print(json.dumps({"seconds": spent, "kernels": listed}))
+    print(json.dumps({"seconds": spent, "kernels": listed, "compiled": compiled_kernels()}))
 
 
-def run(name: str, folder: str, kernels: int, python: str = sys.executable) -> dict[str, Any]:
+def run(name: str, folder: str, *options: str, python: str = sys.executable, given: object = None) -> dict[str, Any]:
     """The figures of a case, measured in a new process with this cache of kernels."""
-    command = [python, __file__, "--case", name, "--kernels", str(kernels)]
+    command = [python, __file__, "--case", name, *options]
     environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
-    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        command, env=environment, check=True, input=json.dumps(given), stdout=subprocess.PIPE, text=True
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -236,11 +276,12 @@ def main() -> None:
     parser.add_argument("--kernels", type=int, default=0, metavar="N")
     parser.add_argument("--wheels", metavar="PYTHON", help="an interpreter with the wheels, to measure as well")
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
+    parser.add_argument("--compiler", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
-        child(options.case, options.kernels)
+        child(options.case, options.kernels, options.compiler)
         return
-    print(f"{'CPU seconds':<40} {'fresh':>6} {'cached':>7} {'goal':>5} {'wheel':>6}")
+    print(f"{'CPU seconds':<40} {'fresh':>6} {'numba':>6} {'reading':>7} {'cached':>7} {'goal':>5} {'wheel':>6}")
     package = find_spec("penstock")
     assert package is not None
     assert package.origin is not None
@@ -248,13 +289,19 @@ def main() -> None:
     for name in options.only or CASES:
         title, _, goal = CASES[name]
         with tempfile.TemporaryDirectory() as folder:
-            fresh, cached = run(name, folder, options.kernels), run(name, folder, 0)
-        row = f"{title:<40} {fresh['seconds']:6.2f} {cached['seconds']:7.2f} {goal:5.2f}"
+            fresh, cached = run(name, folder, "--kernels", str(options.kernels)), run(name, folder)
+            numba, reading = (
+                run(name, folder, "--compiler", each, given=fresh["compiled"])["seconds"]
+                for each in ("numba", "reading")
+            )
+        row = f"{title:<40} {fresh['seconds']:6.2f} {numba:6.2f} {reading:7.2f} {cached['seconds']:7.2f} {goal:5.2f}"
         record(name, fresh["seconds"], "s")
+        record(f"{name}.numba", numba, "s")
+        record(f"{name}.reading", reading, "s")
         record(f"{name}.cached", cached["seconds"], "s")
         if options.wheels:
             with tempfile.TemporaryDirectory() as folder:
-                wheel = run(name, folder, 0, options.wheels)
+                wheel = run(name, folder, python=options.wheels)
             row += f" {wheel['seconds']:6.2f}"
             record(f"{name}.wheel", wheel["seconds"], "s")
         print(row, flush=True)

@@ -62,6 +62,7 @@ COMMANDS = (
     Command("first_use", "first_use.py", "--only windows"),
     Command("memory", "memory.py", "--megabytes 4 --limit 1 --formats columns"),
     Command("gather", "gather.py", "--small"),
+    Command("transitions", "transitions.py", "--episodes 2 --rounds 1"),
     Command("plan", "plan.py", "2000"),
     Command("scale", "scale.py --sequences 1e10", "--samples 1e6 --sequences 1e4 --ranks 1"),
     Command("many_files", "scale.py --only files --files 1e5"),

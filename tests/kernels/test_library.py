@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -367,6 +367,54 @@ def test_the_extension_asks_for_the_limited_api_only_where_python_has_a_gil(gil:
     command = [*building.c_compiler(), "-E", "-dM", f"-I{tmp_path}", str(building.BINDING)]
     defined = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert ("Py_LIMITED_API" in defined) is gil
+
+
+def test_kernels_are_the_same_code_as_by_all_passes_of_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    from numba.core.compiler import DefaultPassBuilder
+    from numba.core.compiler_lock import global_compiler_lock
+
+    from penstock.kernels import histograms, objects, reading, runs
+
+    del histograms, runs  # imported for their kernels: loops, branches and arithmetic of small types
+    names = (f"{__name__}.every_kind", "penstock.kernels.histograms._count_bytes", "penstock.kernels.runs._gather_runs")
+
+    def made() -> list[bytes]:
+        monkeypatch.setattr(reading, "_linker", linking.Linker(reading._READING))
+        kernels = [jit.KERNELS[name] for name in names]
+        codes = [(reading.read(kernel, kernel.signatures[0]), kernel.signatures[0]) for kernel in kernels]
+        return [objects.emit(code, signature, "name", "v2") for code, signature in codes]
+
+    def all_passes(reader: Any) -> list[Any]:
+        passes: Any = cast("Any", DefaultPassBuilder).define_nopython_pipeline(reader.state)
+        lowering = reading.typed_passes.NativeLowering
+        passes.passes = [(reading._LoweringOnly if each is lowering else each, name) for each, name in passes.passes]
+        passes.finalize()
+        return [passes]
+
+    by_few = made()
+    monkeypatch.setattr(reading, "_types_chosen_once", lambda: global_compiler_lock)
+    monkeypatch.setattr(reading._Reader, "define_pipelines", all_passes)
+    assert made() == by_few
+
+
+def test_the_types_of_an_operator_are_chosen_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numba
+
+    from penstock.kernels import reading
+
+    chosen: list[object] = []
+    functions: Any = numba.types.Function
+    choose = functions.get_call_type
+
+    def counted(function: Any, *args: Any) -> Any:
+        chosen.append((function, args[1]))
+        return choose(function, *args)
+
+    monkeypatch.setattr(functions.__base__, "get_call_type", counted)
+    kernel = jit.KERNELS[f"{__name__}.every_kind"]
+    reading.read(kernel, kernel.signatures[0])
+    assert len(chosen) == len(set(chosen))
+    assert functions.get_call_type is counted
 
 
 def test_objects_are_emitted_for_machines_that_this_one_is_not() -> None:

@@ -45,6 +45,19 @@ def test_spans_across_runs_equal_numpy(data: Any, row_bytes: int) -> None:
     np.testing.assert_array_equal(out, want)
 
 
+@pytest.mark.parametrize("row_bytes", [1, 2, 4, 8, 12, 24, 64, 72])
+def test_single_rows_of_any_width_out_of_runs(row_bytes: int) -> None:
+    rng = np.random.default_rng(row_bytes)
+    dense = rng.integers(0, 256, (60, row_bytes), np.uint8)
+    buffers = [dense[:20].reshape(-1), dense[20:].reshape(-1)]
+    rows = RowMap.build(buffers, ints(20, 40), ints(0, 1), ints(0, 0), row_bytes)
+    picks, places = rng.integers(0, 60, 50), rng.permutation(50)
+    out = np.zeros((51, row_bytes), np.uint8)
+    rows.gather(picks, np.ones(50, np.int64), places, out)
+    np.testing.assert_array_equal(out[places], dense[picks])
+    assert not out[50].any()
+
+
 @pytest.mark.parametrize("n", SEAMS)
 def test_seams(n: int) -> None:
     array = np.random.default_rng(n).random((n + 1, 3))

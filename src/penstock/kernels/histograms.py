@@ -70,12 +70,14 @@ def _count_keys(keys: UInt16Array, n: int, tables: UInt32Array, following: IntSc
         two = tables[t + 1]
         three = tables[t + 2]
         four = tables[t + 3]
-        for i in range(t, end, width):
-            prefetch_second_level(following + i * itemsize)
+        i = np.uint64(t)  # a signed place could be negative, and would be compared with 0 for each value
+        while i < np.uint64(end):
+            prefetch_second_level(following + np.int64(i) * itemsize)
             one[keys[i]] += np.uint32(1)
-            two[keys[i + 1]] += np.uint32(1)
-            three[keys[i + 2]] += np.uint32(1)
-            four[keys[i + 3]] += np.uint32(1)
+            two[keys[i + np.uint64(1)]] += np.uint32(1)
+            three[keys[i + np.uint64(2)]] += np.uint32(1)
+            four[keys[i + np.uint64(3)]] += np.uint32(1)
+            i += np.uint64(width)
     for t in range(width // 4 * 4, width):
         one = tables[t]
         for i in range(t, end, width):

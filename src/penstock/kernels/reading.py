@@ -18,10 +18,9 @@ from types import ModuleType
 from typing import Any, Literal, cast
 
 import numba
-from numba.core import compiler_machinery
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core import compiler_machinery, typed_passes, untyped_passes
+from numba.core.compiler import CompilerBase
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.typed_passes import NativeLowering
 
 from penstock.kernels import compiler
 from penstock.kernels.linking import Linker, Marked
@@ -65,7 +64,7 @@ def _link_only(library: Any) -> None:
 
 
 @cast("Any", compiler_machinery).register_pass(mutates_CFG=True, analysis_only=False)
-class _LoweringOnly(NativeLowering):
+class _LoweringOnly(typed_passes.NativeLowering):
     """Lowers a function to LLVM's language, and stops there."""
 
     _name = "penstock_lowering_only"
@@ -87,12 +86,29 @@ class _LoweringOnly(NativeLowering):
         return True
 
 
+_PASSES: tuple[Any, ...] = (
+    untyped_passes.TranslateByteCode,
+    untyped_passes.FixupArgs,
+    untyped_passes.IRProcessing,
+    untyped_passes.GenericRewrites,
+    untyped_passes.ReconstructSSA,
+    typed_passes.NopythonTypeInference,
+    typed_passes.PreLowerStripPhis,
+    typed_passes.IRLegalization,
+    _LoweringOnly,
+    typed_passes.NoPythonBackend,
+)
+
+
 class _Reader(CompilerBase):
-    """numba's usual passes for compiled functions, up to LLVM's language."""
+    """Of numba's passes those that kernels need. Others look for closures, generators, parallel loops and more that
+    kernels do not have. The code is the same, which a test compares."""
 
     def define_pipelines(self) -> list[Any]:
-        passes: Any = cast("Any", DefaultPassBuilder).define_nopython_pipeline(self.state)
-        passes.passes = [(_LoweringOnly if known is NativeLowering else known, title) for known, title in passes.passes]
+        passes: Any = compiler_machinery.PassManager("penstock")
+        passes._ENFORCING = False  # else each pass analyses the function anew; those that need it do so anyway
+        for each in _PASSES:
+            passes.add_pass(each, each.__name__)
         passes.finalize()
         return [passes]
 
@@ -104,6 +120,7 @@ _READING: dict[str, Any] = {
     "_nrt": False,  # nothing makes arrays, so no references are counted
 }
 _linker = Linker(_READING)
+_chosen: dict[tuple[Any, Any], Any] = {}
 _BLAS = "scipy.linalg.cython_blas"
 
 
@@ -112,12 +129,11 @@ def read(kernel: Marked, signature: str) -> KernelCode:
     decorate: Any = numba.njit
     types = compiler.types_of(signature)
     _import_linear_algebra()
-    with _no_collection():
+    with _no_collection(), _types_chosen_once():
         dispatcher = decorate(nogil=True, **compiler.OPTIONS, **_READING)(_linker.linked(kernel.function))
         dispatcher.compile(types)
         result = dispatcher.overloads[types]
-        with global_compiler_lock:
-            result.library.finalize()  # which links the helpers into it
+        result.library.finalize()  # which links the helpers into it
     returned = result.signature.return_type
     each = returned if isinstance(returned, numba.types.BaseTuple) else (returned,)
     returns = " ".join(_RESULTS[str(kind)] for kind in cast("tuple[object, ...]", each))
@@ -136,6 +152,28 @@ def _import_linear_algebra() -> None:
         import_module("numba.np.arraymath")
     finally:
         del sys.modules[_BLAS]
+
+
+@contextmanager
+def _types_chosen_once() -> Generator[None]:
+    """numba tries all that it knows of an operator, such as dates and texts, wherever one stands in a function.
+    Here it does so once for each kind of arguments. Nobody else compiles meanwhile."""
+    functions: Any = numba.types.Function
+    choose = functions.get_call_type
+
+    def choose_once(function: Any, context: Any, args: Any, kws: Any) -> Any:
+        if kws:
+            return choose(function, context, args, kws)
+        if (function, args) not in _chosen:
+            _chosen[function, args] = choose(function, context, args, kws)
+        return _chosen[function, args]
+
+    with global_compiler_lock:
+        functions.get_call_type = choose_once
+        try:
+            yield
+        finally:
+            del functions.get_call_type  # the one of its base class
 
 
 @contextmanager
