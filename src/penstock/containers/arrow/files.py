@@ -42,7 +42,7 @@ _END_OF_STREAM = 8
 _BUFFER = 64 << 10  # bytes of a file that are read at a time for its first row
 ENDS = 64 << 10  # bytes at the start and the end of a file that its identity has
 _END = 8  # bytes behind the footer of a Parquet file
-_PLACES = 150  # bytes of the place of an index in memory, about
+_PLACES = 150  # bytes of an index in memory beside its own, about
 _FOOTER = 16  # reads, at most, by which PyArrow opens a file
 _BLOCK = np.dtype([("offset", "<i8"), ("metadata", "<i4"), ("padding", "<i4"), ("body", "<i8")])
 
@@ -235,10 +235,8 @@ class ParquetFile:
         known: list[BytesChunk | None] = [cache.peek((self, group, path)) for group, _ in wanted]
         if None not in known or remote_file(self.path) is None:
             return known
-        missing = [group for (group, _), chunk in zip(wanted, known, strict=True) if chunk is None]
-        if not all(self._stored(group, path).has_offset_index for group in missing):
+        if not (indexes := self._indexes(path)):
             return known
-        indexes = dict(zip(missing, self._fetched([self._indexes(path)[group] for group in missing]), strict=True))
 
         def indexed(group: int) -> tuple[BytesChunk, int]:
             chunk = BytesChunk.indexed(indexes[group], self._stored(group, path), self._level(path) or 0)
@@ -250,16 +248,22 @@ class ParquetFile:
             for (group, _), chunk in pairs
         ]
 
-    def _indexes(self, path: str) -> list[tuple[int, int]]:
-        """Return where the index of the pages of a leaf is, of each row group. Cost: parses the footer."""
+    def _indexes(self, path: str) -> list[bytes]:
+        """Return the index of the pages of a leaf, of each row group; nothing if one has none.
 
-        def found() -> tuple[list[tuple[int, int]], int]:
+        Cost: parses the footer, once. All indexes are fetched at once, for they are next to each other.
+        """
+
+        def fetched() -> tuple[list[bytes], int]:
+            groups = range(len(self.rows))
+            if not all(self._stored(group, path).has_offset_index for group in groups):
+                return [], _PLACES
             end = self._state.size - _END
             (footer,) = self._fetched([(end - self._footer()[0].serialized_size, end)])
-            places = offset_indexes(footer, self.leaf(path) or 0)
-            return places, _PLACES * len(places)
+            indexes = self._fetched(offset_indexes(footer, self.leaf(path) or 0))
+            return indexes, _PLACES * len(indexes) + sum(map(len, indexes))
 
-        return self._footers.get((self.path, path), found)
+        return self._footers.get((self.path, path), fetched)
 
     def _fetched(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return bytes of the file."""
