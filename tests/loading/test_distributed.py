@@ -1,5 +1,7 @@
 """Real processes that find their ranks in `torch.distributed`: together they read every batch, and others go on."""
 
+# pyright: basic
+
 from __future__ import annotations
 
 import json
@@ -32,8 +34,8 @@ def load(folder: Path, rank: int, world: int, state: Any, batches: int) -> None:
     ranks: list[Any] = [None] * world
     torch.distributed.all_gather_object(ranks, loader.state_dict()["position"])
     torch.distributed.destroy_process_group()
-    found = loader._cursor.source.ranks.origin
-    answer = {"rows": rows, "state": loader.state_dict(), "positions": ranks, "found": found}
+    source: Any = loader._cursor.source
+    answer = {"rows": rows, "state": loader.state_dict(), "positions": ranks, "found": source.ranks.origin}
     (folder / f"{rank} of {world}").write_text(json.dumps(answer))
 
 
