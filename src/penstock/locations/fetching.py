@@ -248,6 +248,8 @@ def _fetch_round(
                     continue
                 left.append((file, absent))
                 mine.append((file, _own_requests(cached, absent)))
+        if not left:
+            return left
         names = {joined(file.store.url, file.info.name) for file, requests in mine if requests}
         nbytes = BLOCK * sum(hi - lo for _, requests in mine for lo, hi in requests)
         with fetch_progress(names, nbytes) as advance:
