@@ -101,12 +101,12 @@ _PASSES: tuple[Any, ...] = (
 
 
 class _Reader(CompilerBase):
-    """Of numba's passes those that kernels need. Others look for closures, generators, parallel loops and more that
-    kernels do not have. The code is the same, which a test compares."""
+    """The passes of numba that kernels need. Its other passes look for closures, generators or parallel loops, which
+    kernels do not have. A test compares the code with the code by all passes."""
 
     def define_pipelines(self) -> list[Any]:
         passes: Any = compiler_machinery.PassManager("penstock")
-        passes._ENFORCING = False  # else each pass analyses the function anew; those that need it do so anyway
+        passes._ENFORCING = False  # else the function is analysed after each pass
         for each in _PASSES:
             passes.add_pass(each, each.__name__)
         passes.finalize()
