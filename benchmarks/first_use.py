@@ -8,7 +8,7 @@ Each case runs in a new process on one core, with an empty cache of kernels (`NU
 of the first call with that cache, all threads together, with the import of numba. "cached" is the CPU time of the next
 process, which loads the kernels. Python's own bytecode is there, as pip writes it when it installs a package.
 "numba" is the CPU time of numba alone, which imports itself and compiles the same kernels for the same types, and
-"reading" the part of "fresh" that numba takes for types and LLVM's text: no compiler that uses numba is below it.
+"reading" the part of "fresh" that numba takes for types and LLVM's text, before any machine code is made.
 "wheel" is the first call with the interpreter of `--wheels`, where the wheels of `make dist` are, with an empty cache.
 `--kernels N` lists the N functions that cost most to compile, without what they call.
 """

@@ -139,18 +139,14 @@ def _gather_rows(
         return bad
     base = np.int64(out.ctypes.data)
     source, head = room[0], room[1]  # address and rows of the first piece of each span
-    crossing, alone = False, True
+    crossing = False
     for j in range(spans):  # no search waits for the one before it
         row, rows = start[j], length[j]
-        alone &= rows == 1
         run = _run_of(first, guide, shift, row) if rows > 0 else 0
         left = first[run + 1] - row
         source[j] = address[run] + (row - first[run]) * row_bytes
         head[j] = left if left < rows and rows > 0 else rows
         crossing |= head[j] < rows
-    if alone and (row_bytes == 1 or row_bytes == 4 or (row_bytes <= 64 and row_bytes % 8 == 0)):
-        _copy_narrow(source, destination, base, row_bytes)
-        return -1
     ahead = _AHEAD if row_bytes > 64 else 2 * _AHEAD
     for j in range(spans):
         if j + ahead < spans:
@@ -164,22 +160,6 @@ def _gather_rows(
                 run = _run_of(first, guide, shift, row)
                 _gather_rest(first, address, row_bytes, run, row, length[j] - head[j], base, destination[j] + head[j])
     return -1
-
-
-@helper
-def _copy_narrow(source: IntArray, destination: IntArray, base: IntScalar, row_bytes: int) -> None:
-    """Copy a row of 1, 4 or up to 64 bytes from each address: a call of `memcpy` takes longer than its bytes."""
-    for j in range(len(source)):
-        if j + 2 * _AHEAD < len(source):
-            prefetch(source[j + 2 * _AHEAD])
-        to = base + destination[j] * row_bytes
-        if row_bytes == 1:
-            move1(to, source[j])
-        elif row_bytes == 4:
-            move4(to, source[j])
-        else:
-            for byte in range(0, row_bytes, 8):
-                move8(to + byte, source[j] + byte)
 
 
 @helper
