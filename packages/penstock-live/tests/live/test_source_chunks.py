@@ -104,6 +104,9 @@ def test_a_run_over_episodes_goes_on_from_its_state_though_more_were_appended(tm
     with again:
         late = [frame for batch in again for frame in listed(batch)]
     got = Counter(early + late)
+    if not state["join"]["open"]:  # threads had read ahead to the end of the pass, which nothing joins
+        assert got == steps_of(range(2, 12))
+        return
     # The window holds the newest ten: episode 2 leaves when episode 12 comes, unless it had been drawn before.
     assert got in (steps_of(range(2, 13)), steps_of(range(3, 13)))
 
