@@ -40,6 +40,8 @@ settings.register_profile("random", deadline=None, suppress_health_check=[Health
 settings.register_profile("penstock", settings.get_profile("random"), derandomize=True, database=None)
 settings.load_profile("penstock")
 
+remote.SETTLED = 0  # tests and pages look at what is kept of files that they wrote a moment before
+
 # Tests run in one process a core. More threads of PyTorch and BLAS would wait for each other: a test that trains a
 # small transformer takes 4 s of CPU time with one thread, 11 s with two and 67 s with four on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -80,10 +82,9 @@ def _no_flush() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    """Indexes that tests keep are not those of the user, and are kept of files that were written a moment before."""
+    """Indexes that tests keep are not those of the user: thousands would be listed whenever one is kept."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PENSTOCK_CACHE", folder)
-        patch.setattr(remote, "SETTLED", 0)
         yield
 
 
