@@ -38,7 +38,8 @@ export function episodesPanel(api, name, info, state, is, keep) {
     offset = 0;
     refresh();
   } });
-  const columns = element("details", { class: "menu" });
+  const choices = element("div", { class: "choices" });
+  const columns = element("details", { class: "menu" }, element("summary", {}, "Columns"), choices); // made once: a click on it ends where it began
   const ways = ["table", "grid"].map((way) => element("button", { onclick: () => { state.view = way === "table" ? "" : way; refresh(); } }, way === "table" ? "Table" : "Grid"));
   const turn = (step) => {
     offset = Math.max(0, Math.min(offset + step, Math.floor(Math.max(0, total - 1) / PAGE) * PAGE));
@@ -106,12 +107,10 @@ export function episodesPanel(api, name, info, state, is, keep) {
     looks.value = state.seed ? "random" : (offered.find(([[column, down]]) => column === state.sort && down === state.descending) || ["", ""])[1];
     const chip = (text, clear) => element("button", { class: "chip", onclick: () => { clear(); offset = 0; refresh(); } }, `${text} ×`);
     chips.replaceChildren(...(state.where ? [chip(state.where, () => { state.where = ""; })] : []), ...(state.finding ? [chip(`finding ${state.finding}`, () => { state.finding = ""; })] : []));
-    const open = columns.open;
-    columns.replaceChildren(element("summary", {}, "Columns"), element("div", { class: "choices" }, ...known.map(({ name: column, about }) =>
+    choices.replaceChildren(...known.map(({ name: column, about }) =>
       element("label", {}, element("input", { type: "checkbox", checked: shown.includes(column), disabled: column === "id", onchange: (event) => choose(column, event.target.checked) }),
         " ", element("b", {}, column), " ", element("span", { class: "dim" }, about))),
-      element("button", { onclick: () => { state.column = []; refresh(); } }, "Usual columns")));
-    columns.open = open;
+      element("button", { onclick: () => { state.column = []; refresh(); } }, "Usual columns"));
   }
 
   function choose(column, on) {
