@@ -9,8 +9,7 @@ single episodes does, see `PlainCalls`. `low-level h5py` writes them as Minari's
 Three variants are steps of `penstock, columns`, each with the one before: `buffers` copies values into columns of their
 dtype and shape and cuts out episodes, `checks` finds values outside of their space, `statistics` describe rewards.
 On a shared machine, least CPU times of interleaved rounds: seeded resets 1.11 times the bare loop, lists 1.31, plain
-calls 1.39, buffers 1.43, checks 1.52, statistics 1.63, columns 1.93. Of an episode, 22 us are its writing with warm
-caches of the processor, of these 5 us calls of the operating system and 1 us checksums; 10 us are checks.
+calls 1.39, buffers 1.43, checks 1.52, statistics 1.63, columns 1.93.
 
 The cost of a step is measured where episodes never end, the cost of an episode is what remains where they do
 (random actions: about 22 steps). Every round runs all variants one after the other; the table has medians.

@@ -28,7 +28,8 @@ def index(
     """Build the index of a dataset ahead of time, so that opening it is quick.
 
     Tar shards, large Minari datasets, and tables of 1,024 files and more have an index in the user's cache. Other
-    formats need none. In parts, jobs read the footers and episodes of tables.
+    formats need none, and none is kept of files that changed less than 2 s ago. In parts, jobs read the footers and
+    episodes of tables.
 
     Example: penstock index ./shards --force --jobs 8
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -235,6 +235,12 @@ def ranges(start: IntArray, size: IntArray) -> IntArray:
     """Return the numbers `start[r] : start[r] + size[r]` of all ranges, one range after the other."""
     first = offsets_of(size)
     return np.arange(first[-1], dtype=np.int64) + np.repeat(start - first[:-1], size)
+
+
+def equal_runs(numbers: IntArray) -> Iterator[tuple[int, int, int]]:
+    """Yield each number with begin and end of its places; a number whose places are apart comes several times."""
+    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    yield from ((int(numbers[begin]), begin, end) for begin, end in pairwise(edges) if end > begin)
 
 
 def _ends(offsets: IntArray) -> str:

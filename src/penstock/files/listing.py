@@ -152,7 +152,7 @@ def read_unchanged(path: Path, opened: FileState, read: Callable[[Path], T]) -> 
 def read_descriptor(path: Path, opened: FileState, read: Callable[[int], T]) -> T:
     """Call `read` with a descriptor of a file, as `read_unchanged`. The caller has fetched bytes of a remote file.
 
-    Cost: 6 µs, half of looking at the path before and after.
+    Cost: half of looking at the path before and after.
     """
     try:
         fd = open_descriptor(path, os.O_RDONLY, fetch=False)

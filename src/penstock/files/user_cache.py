@@ -1,4 +1,5 @@
-"""The folder for caches of this user, how it stays bounded, and arrays in it that the processes of a machine share.
+"""The folder for caches of this user, its bounds, indexes of other files in it (`IndexFile`), and arrays in it that the
+processes of a machine share.
 
 The name of a file of shared arrays follows from what they are made of, so it is never out of date. The first process
 makes the arrays under a lock, others wait for them. Without a folder for caches, on a full disk, or on a file system
@@ -95,7 +96,7 @@ class IndexFile:
         if settled:
             with suppress(OSError):
                 write_arrays(self.path, self.magic, key, header, arrays)
-                make_room(self.path.parent, "*", self.limit)
+                make_room(self.path.parent, "[!.]*", self.limit)  # what others are writing has a hidden name
                 return True
         return False
 

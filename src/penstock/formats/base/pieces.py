@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
-from penstock.core.ragged import Array, Ragged, offsets_of, ranges
+from penstock.core.ragged import Array, Ragged, equal_runs, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.files.remote import Wanted
@@ -76,12 +76,6 @@ def cut(first: IntArray, start: IntArray, length: IntArray, destination: IntArra
 def by_run(pieces: RowPieces) -> Iterator[tuple[int, RowPieces]]:
     """Consecutive pieces of the same run together."""
     yield from ((run, pieces.take(slice(begin, end))) for run, begin, end in equal_runs(pieces.run))
-
-
-def equal_runs(numbers: IntArray) -> Iterator[tuple[int, int, int]]:
-    """Yield each number with begin and end of its places; a number whose places are apart comes several times."""
-    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-    yield from ((int(numbers[begin]), begin, end) for begin, end in pairwise(edges) if end > begin)
 
 
 def each_once(spans: RowPieces | Selection) -> tuple[IntArray, IntArray, tuple[IntArray, IntArray]]:

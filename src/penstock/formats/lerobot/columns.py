@@ -23,12 +23,12 @@ from penstock.containers.images import decode_each, decode_into
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.boundary import parsing
 from penstock.core.cache import Cache
-from penstock.core.ragged import Array, Ragged, offsets_of, ranges
+from penstock.core.ragged import Array, Ragged, equal_runs, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.remote import Wanted, is_mirrored
-from penstock.formats.base.pieces import BlockRows, each_once, equal_runs, spread
+from penstock.formats.base.pieces import BlockRows, each_once, spread
 from penstock.formats.lerobot.language import MESSAGE_FIELDS, messages_of
 
 TOGETHER = 8

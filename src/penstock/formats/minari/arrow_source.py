@@ -24,7 +24,7 @@ from penstock.containers.arrow import arrow
 from penstock.containers.images import decode_to
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.cache import Cache
-from penstock.core.ragged import Array, Ragged, offsets_of, ranges
+from penstock.core.ragged import Array, Ragged, equal_runs, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.core.space_columns import leaf_columns
 from penstock.core.spaces import Space
@@ -33,7 +33,7 @@ from penstock.errors import FormatError, StateError
 from penstock.files.remote import FileState, Wanted, file_state, is_mirrored
 from penstock.flow import map_on_threads
 from penstock.formats.base.account import Account, LeftOut, unused_files
-from penstock.formats.base.pieces import RowPieces, by_run, copy_rows, cut, each_once, equal_runs, spread
+from penstock.formats.base.pieces import RowPieces, by_run, copy_rows, cut, each_once, spread
 from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.minari import arrow_table, columns, index_cache, metadata
 from penstock.formats.minari.arrow_table import ArrowColumn
