@@ -9,7 +9,9 @@ REFERENCE := .build/reference/bin/python
 PEERS := .build/peers/bin/python
 LEROBOT := .build/lerobot/bin/python
 TRAINERS := .build/trainers/bin/python
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# Of what is installed most is never imported, so modules are compiled when they are.
+INSTALL := -m pip install -qq --disable-pip-version-check --no-compile
+PIP := $(BIN)/python $(INSTALL) -c constraints.txt
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 # The frameworks whose training programs are in examples/trainers, in the versions of its constraints.txt.
@@ -88,7 +90,7 @@ figures: .venv/browser.stamp .build/reference.stamp .build/peers.stamp .build/le
 
 browser: .venv/browser.stamp docs ## tests of the viewer and of the search of the site in a real browser; needs Chromium (CHROMIUM=path, by default the one on PATH)
 	@test -n "$(CHROMIUM)" || { echo "no Chromium found: install the package chromium, or set CHROMIUM=path"; exit 1; }
-	PENSTOCK_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -q packages/penstock-studio/tests/browser
+	PENSTOCK_CHROMIUM=$(CHROMIUM) $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal packages/penstock-studio/tests/browser
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	$(BIN)/python docs/build.py
@@ -114,7 +116,7 @@ dist: .venv/dev.stamp ## wheels and sdists of all distributions, in dist; tried 
 tried:
 	@echo "$(PYTHON): $(FILES)"
 	@rm -rf .build/tried && $(PYTHON) -m venv .build/tried
-	@.build/tried/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt $(FILES)
+	@.build/tried/bin/python $(INSTALL) -c constraints.txt $(FILES)
 	@.build/tried/bin/penstock formats >/dev/null
 	@.build/tried/bin/python tools/installed.py $(TRIED)
 
@@ -125,47 +127,47 @@ tried:
 .build/reference.stamp:
 	@echo "installing the released Minari into .build/reference, to be measured beside"
 	$(PYTHON) -m venv .build/reference
-	$(REFERENCE) -m pip install -qq --disable-pip-version-check 'minari[hdf5,arrow,create]==0.5.4' pillow 'gymnasium[mujoco]'
+	$(REFERENCE) $(INSTALL) 'minari[hdf5,arrow,create]==0.5.4' pillow 'gymnasium[mujoco]'
 	@touch $@
 
 .build/peers.stamp:
 	@echo "installing other loaders into .build/peers, to be measured beside"
 	$(PYTHON) -m venv .build/peers
-	$(PEERS) -m pip install -qq --disable-pip-version-check $(TORCH)
-	$(PEERS) -m pip install -qq --disable-pip-version-check grain==0.2.18 jax torchdata==0.11.0 litdata==0.2.76 \
+	$(PEERS) $(INSTALL) $(TORCH)
+	$(PEERS) $(INSTALL) grain==0.2.18 jax torchdata==0.11.0 litdata==0.2.76 \
 		mosaicml-streaming==0.13.0 webdataset==1.0.2 datasets==5.0.1 zarr==2.18.7 numcodecs==0.15.1 \
 		torchrl==0.14.1 cpprb==11.0.0 stable-baselines3==2.9.2 flashbax==0.1.3
-	$(PEERS) -m pip install -qq --disable-pip-version-check --no-deps trl==1.16.0 axolotl==0.19.0
+	$(PEERS) $(INSTALL) --no-deps trl==1.16.0 axolotl==0.19.0
 	@touch $@
 
 .build/trainers.stamp: examples/trainers/constraints.txt pyproject.toml
 	@echo "installing the frameworks of examples/trainers into .build/trainers"
 	$(PYTHON) -m venv .build/trainers
-	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< pip hatchling editables
-	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< $(TORCH)
-	$(TRAINERS) -m pip install -qq --disable-pip-version-check -c $< --no-build-isolation -e '.[grain,gymnasium,jax,jit,plot,torch]' \
+	$(TRAINERS) $(INSTALL) -c $< pip hatchling editables
+	$(TRAINERS) $(INSTALL) -c $< $(TORCH)
+	$(TRAINERS) $(INSTALL) -c $< --no-build-isolation -e '.[grain,gymnasium,jax,jit,plot,torch]' \
 		-e packages/penstock-mirrors $(TRAINED) hypothesis pytest pytest-xdist sybil
 	@touch $@
 
 .build/tfds.stamp:
 	@echo "installing TensorFlow Datasets into .build/tfds, to be measured beside"
 	$(PYTHON) -m venv .build/tfds
-	.build/tfds/bin/python -m pip install -qq --disable-pip-version-check tensorflow-cpu==2.21.0 tensorflow-datasets==4.9.10
+	.build/tfds/bin/python $(INSTALL) tensorflow-cpu==2.21.0 tensorflow-datasets==4.9.10
 	@touch $@
 
 .build/zarr3.stamp:
 	@echo "installing zarr 3 into .build/zarr3, to be measured beside"
 	$(PYTHON) -m venv .build/zarr3
-	.build/zarr3/bin/python -m pip install -qq --disable-pip-version-check zarr==3.1.6 numcodecs==0.16.6
+	.build/zarr3/bin/python $(INSTALL) zarr==3.1.6 numcodecs==0.16.6
 	@touch $@
 
 .build/lerobot.stamp:
 	@echo "installing LeRobot into .build/lerobot, to be measured beside"
 	$(PYTHON) -m venv .build/lerobot
-	$(LEROBOT) -m pip install -qq --disable-pip-version-check $(TORCH)
-	$(LEROBOT) -m pip install -qq --disable-pip-version-check --no-deps --ignore-requires-python \
+	$(LEROBOT) $(INSTALL) $(TORCH)
+	$(LEROBOT) $(INSTALL) --no-deps --ignore-requires-python \
 		lerobot==0.6.1 torchvision==0.28.0 torchcodec==0.13.0
-	$(LEROBOT) -m pip install -qq --disable-pip-version-check datasets==4.8.5 'huggingface_hub>=1.6,<2' 'av<16' \
+	$(LEROBOT) $(INSTALL) datasets==4.8.5 'huggingface_hub>=1.6,<2' 'av<16' \
 		'draccus<0.12' jsonlines einops numpy==2.2.6 'pandas<3' 'pillow<13' pyarrow 'setuptools<82' 'packaging<26' \
 		safetensors termcolor gymnasium opencv-python-headless deepdiff pytest
 	$(LEROBOT) benchmarks/lerobot_for_python_311.py

@@ -59,7 +59,7 @@ class Command:
 COMMANDS = (
     Command("bench", "bench.py", "--rounds 1 --seconds 0.02 --only episodes packs"),
     Command("import_time", "import_time.py", "--runs 1 --only import"),
-    Command("first_use", "first_use.py", "--only windows"),
+    Command("first_use", "first_use.py", "--only converted"),
     Command("memory", "memory.py", "--megabytes 4 --limit 1 --formats columns"),
     Command("gather", "gather.py", "--small"),
     Command("transitions", "transitions.py", "--episodes 2 --rounds 1"),
