@@ -355,10 +355,12 @@ class PositionSource:
                 blocks = [block.take(slice(a, b)) for a, b in pairwise(cuts.tolist())]
             after = [*self.skips.positions(edges[1:-1]).tolist(), self._after(hi, epoch_slice)]
             cut = self._cut(blocks, positions, cuts, edges)
-            name = "map" if self.dataset.maps else "cut"
-            states = iter(after)
-            while batches := timed(name, lambda: _drawn(cut)):
-                yield from ((batch, {"position": next(states)}) for batch in batches)
+            states = ({"position": position} for position in after)
+            if not self.dataset.maps:
+                yield from zip(timed("cut", lambda: list(cut)), states, strict=True)
+                return
+            while batches := timed("map", lambda: _drawn(cut)):
+                yield from zip(batches, states, strict=False)
         except Exception as error:
             where = f"{self.skips.position(lo)}:{self.skips.position(hi - 1) + 1}"
             raise WorkerError(f"positions {where} could not be loaded: {type(error).__name__}: {error}") from error
@@ -391,8 +393,10 @@ class PositionSource:
         """The batches of a job, mapped, with their tickets."""
         sizes = np.diff(edges).tolist()
         for number, (a, b) in enumerate(pairwise(cuts.tolist())):
-            rows = self.dataset.mapped(blocks[number], positions[a:b])
-            self.row.measure(rows)  # functions may make much of little, such as pictures of numbers
+            rows = blocks[number]
+            if self.dataset.maps:
+                rows = self.dataset.mapped(rows, positions[a:b])
+                self.row.measure(rows)  # functions may make much of little, such as pictures of numbers
             first = int(positions[a]) if a < b else self.skips.position(int(edges[number]))
             count = int(positions[b - 1]) + 1 - first if a < b else 0
             if self.ranks.mesh is not None:  # arrays are of all ranks, and so is the ticket
