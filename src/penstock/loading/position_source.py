@@ -97,7 +97,7 @@ def with_requested(jobs: Iterator[S], ahead_bytes: float) -> Iterator[tuple[S, l
 
 
 PLAN_BLOCK = 4096  # positions planned and fetched by one call, so that its cost is spread over their batches
-TINY_BLOCK, TINY_BYTES = 16384, 1 << 20  # the same for tiny samples, up to so many bytes
+TINY_BLOCK, TINY_BYTES = 16384, 4 << 20  # the same for tiny samples, up to so many bytes
 JOB_BYTES = 32 << 20  # a job never holds more than this, unless a single batch does
 ALONE = Ranks()
 LEAST_JOBS = 4  # jobs that fit into `memory`: a job is at most this part of it
@@ -383,6 +383,8 @@ class PositionSource:
 
     def shares(self, edges: IntArray) -> tuple[IntArray, IntArray]:
         """Return the rows of this rank."""
+        if self.ranks.times == 1:  # all rows, as usual: they follow one another
+            return np.arange(int(edges[0]), int(edges[-1])), edges - edges[0]
         begin, end = self.ranks.share(np.diff(edges))
         counts, first = (end - begin).ravel(), (edges[:-1, None] + begin).ravel()
         ends = np.cumsum(counts)
