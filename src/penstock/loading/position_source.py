@@ -337,7 +337,8 @@ class PositionSource:
 
     def samples_that_fit(self) -> int:
         """Return the samples of a job of whole batches, over all ranks, as far as their bytes allow."""
-        block = max(PLAN_BLOCK, min(TINY_BLOCK, TINY_BYTES // self.row.nbytes))
+        tiny_bytes = TINY_BYTES // 4 if self.dataset.maps else TINY_BYTES  # functions take long: jobs for more threads
+        block = max(PLAN_BLOCK, min(TINY_BLOCK, tiny_bytes // self.row.nbytes))
         rows = min(block, max(min(JOB_BYTES, self.memory // LEAST_JOBS) // self.row.nbytes, 1))
         return max(int(rows * self.ranks.times) // self.step, 1) * self.step
 
