@@ -159,7 +159,7 @@ def test_an_error_in_the_hand_over_leaves_the_state_before_it() -> None:
 def test_memory_of_consumed_batches_is_used_again() -> None:
     loader = dataset(40_000, width=64).loader(1000, threads=0)
     addresses = {batch["x"].ctypes.data for batch in loader}
-    assert len(addresses) <= 16
+    assert len(addresses) <= 17  # eight batches of two jobs in turn, and the first job is one batch
     held = [batch["x"] for batch in loader]
     assert [int(x[0, 0]) for x in held] == list(range(0, 40_000 * 64, 64_000))
 

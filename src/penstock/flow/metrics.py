@@ -184,7 +184,8 @@ class Metrics:
 
     def stage(self, name: str, threads: int = 1) -> StageMetrics:
         """The metrics of one stage, made when first asked for."""
-        return self.stages.setdefault(name, StageMetrics(name, threads, self._clock))
+        known = self.stages.get(name)
+        return known or self.stages.setdefault(name, StageMetrics(name, threads, self._clock))
 
     def consumer(self) -> ConsumerMetrics:
         """The metrics of the consumer, stage `consumer`, made when first asked for."""

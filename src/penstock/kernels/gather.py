@@ -20,6 +20,7 @@ AXES = 4
 """Axes that tiles may cut; see `tiles.TileMap`, which joins the others."""
 _AHEAD = 8  # spans that are asked for before they are copied, so that memory answers several; twice, if narrow
 _TILES_AHEAD = 8
+_ONE = np.uint64(1)
 
 
 def gather_rows(
@@ -96,24 +97,24 @@ def _require_spans(start: IntArray, length: IntArray, destination: IntArray) -> 
 
 
 @helper
-def _bad_span(start: IntArray, length: IntArray, destination: IntArray, rows: int, places: int) -> int:
-    """The first span that leaves `0 : rows` or `0 : places`, or -1; in differences, for sums could wrap around."""
-    for j in range(len(start)):
-        span = length[j]
-        if span < 0 or not (0 <= start[j] <= rows - span) or not (0 <= destination[j] <= places - span):
-            return j
-    return -1
+def _is_within(begin: int, count: int, limit: int) -> bool:
+    """Whether `begin : begin + count` is within `0 : limit`; in differences, for sums could wrap around."""
+    return count >= 0 and 0 <= begin <= limit - count
 
 
 @helper
 def _run_of(first: IntArray, guide: IntArray, shift: int, row: int) -> int:
-    """The run that holds a row; the guide bounds the search. See `locate.guide_of`."""
-    lo, hi = guide[row >> shift], guide[(row >> shift) + 1]
+    """The run that holds a row; the guide bounds the search. See `locate.guide_of`.
+
+    Indices are unsigned: of a signed one, compiled code asks each time whether it counts from the end.
+    """
+    entry = np.uint64(row >> shift)
+    lo, hi = guide[entry], guide[entry + _ONE]
     if hi - lo <= 1:  # usual, and decided without a branch, which random rows would have guessed wrong
-        return hi - (1 if first[hi] > row else 0)
+        return hi - (1 if first[np.uint64(hi)] > row else 0)
     while lo < hi:
         middle = (lo + hi + 1) >> 1
-        if first[middle] <= row:
+        if first[np.uint64(middle)] <= row:
             lo = middle
         else:
             hi = middle - 1
@@ -134,19 +135,21 @@ def _gather_rows(
     out: ByteArray,
 ) -> int:
     spans = len(start)
-    bad = _bad_span(start, length, destination, first[-1], len(out) // row_bytes)
-    if bad >= 0 or len(address) == 0:
-        return bad
+    end, places = first[-1], len(out) // row_bytes
     base = np.int64(out.ctypes.data)
     source, head = room[0], room[1]  # address and rows of the first piece of each span
     crossing = False
     for j in range(spans):  # no search waits for the one before it
         row, rows = start[j], length[j]
-        run = _run_of(first, guide, shift, row) if rows > 0 else 0
-        left = first[run + 1] - row
-        source[j] = address[run] + (row - first[run]) * row_bytes
-        head[j] = left if left < rows and rows > 0 else rows
-        crossing |= head[j] < rows
+        if not _is_within(row, rows, end) or not _is_within(destination[j], rows, places):
+            return j
+        place, count = 0, rows
+        if rows > 0:  # else it may begin behind the last row, in no run
+            run = np.uint64(_run_of(first, guide, shift, row))
+            place = address[run] + (row - first[run]) * row_bytes
+            count = min(rows, first[run + _ONE] - row)
+        source[j], head[j] = place, count
+        crossing |= count < rows
     ahead = _AHEAD if row_bytes > 64 else 2 * _AHEAD
     for j in range(spans):
         if j + ahead < spans:
@@ -209,9 +212,7 @@ def _gather_tiles(
     """`room` is for four numbers of each span; `sides` and `plain` are ones, for what `_measure_sides` says."""
     base = np.int64(out.ctypes.data)
     spans = len(start)
-    bad = _bad_span(start, length, destination, first[-1], len(out) // row_bytes)
-    if bad >= 0:
-        return bad
+    end, places = first[-1], len(out) // row_bytes
     across, slab = sides[0], sides[1]
     _measure_sides(axes, across, slab, plain)
     # The tiles side by side that hold the first rows of each span, where in them those begin, and how many they hold.
@@ -219,6 +220,8 @@ def _gather_tiles(
     run, crossing = 0, False
     for j in range(spans):
         row = start[j]
+        if not _is_within(row, length[j], end) or not _is_within(destination[j], length[j], places):
+            return j
         in_tile[j] = 0
         if length[j] == 0:  # it may begin behind the last row, where there is no tile
             continue

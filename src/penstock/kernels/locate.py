@@ -7,7 +7,8 @@ on large tables each search otherwise waits for memory twice. `Groups` owns the 
 `OffsetGroups` has no table of groups: the size of a group follows from the offsets of its episode. It has the running
 sum of blocks of `BLOCK` episodes alone, and adds the sizes inside of a block while it searches. So a process needs half
 a byte for each episode, where a table needs 56, and the offsets may be a mapped file, which all processes of a machine
-share. A search takes 0.9 to 2 times as long as in a table (`benchmarks/scale.py`).
+share. A search adds up to `BLOCK` sizes, which takes longer than in a table that a cache has, so up to `FEW` episodes
+have a table.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from penstock.kernels.jit import kernel
 
 BLOCK = 32
 """Episodes of a block of `OffsetGroups`."""
-_FEW = 1 << 14  # groups whose guide stays in a cache when it has four entries for each
+FEW = 1 << 14
+"""Groups whose table stays in a cache, with a guide that has four entries for each."""
+_ONE = np.uint64(1)
 _AHEAD = 32  # indices between the prefetch of a guide entry and its use; the table entry follows after half of them
 
 
@@ -34,7 +37,7 @@ def guide_of(cuts: IntArray) -> tuple[IntArray, int]:
     `j << shift`, and the last entry is the group of the last index. Few groups have four entries each.
     """
     n, groups = int(cuts[-1]), len(cuts) - 1
-    shift = max(0, (n // max(groups, 1)).bit_length() - (3 if groups <= _FEW else 1))
+    shift = max(0, (n // max(groups, 1)).bit_length() - (3 if groups <= FEW else 1))
     starts = np.arange(((n - 1) >> shift) + 1 if n else 0) << shift
     return np.searchsorted(cuts, np.append(starts, max(n - 1, 0)), side="right") - 1, shift
 
@@ -161,13 +164,17 @@ def _locate(table: IntArray, guide: IntArray, shift: int, index: IntArray, out: 
         if i + _AHEAD < n:
             prefetch(guides + 8 * (index[i + _AHEAD] >> shift))
             prefetch(base + 8 * columns * guide[index[i + _AHEAD // 2] >> shift])
-        lo, hi = guide[index[i] >> shift], guide[(index[i] >> shift) + 1]
+        # Unsigned: of a signed index, compiled code asks each time whether it counts from the end.
+        entry = np.uint64(index[i] >> shift)
+        lo, hi = np.uint64(guide[entry]), np.uint64(guide[entry + _ONE])
+        if hi - lo <= _ONE:  # usual, and decided without a branch, which random indices would have guessed wrong
+            lo = hi = hi if table[hi, 0] <= index[i] else lo
         while lo < hi:
-            middle = (lo + hi + 1) >> 1
+            middle = (lo + hi + _ONE) >> _ONE
             if table[middle, 0] <= index[i]:
                 lo = middle
             else:
-                hi = middle - 1
+                hi = middle - _ONE
         out[0, i] = index[i] - table[lo, 0]
         for c in range(1, columns):
             out[c, i] = table[lo, c]
@@ -193,7 +200,7 @@ def _sum_blocks(offsets: IntArray, room: int, stride: int, sums: IntArray) -> No
 def _locate_in_blocks(
     offsets: IntArray, sums: IntArray, guide: IntArray, steps: IntArray, index: IntArray, out: IntArray
 ) -> bool:
-    n = len(index)
+    n, episodes = len(index), np.uint64(len(offsets) - 1)
     shift, room, stride = steps[0], steps[1], steps[2]
     for i in range(n):
         if not 0 <= index[i] < sums[-1]:
@@ -208,24 +215,25 @@ def _locate_in_blocks(
             prefetch(blocks + 8 * soon)
             for line in range(BLOCK // 8):
                 prefetch(table + 8 * (soon * BLOCK + 8 * line))
-        lo, hi = guide[index[i] >> shift], guide[(index[i] >> shift) + 1]
+        entry = np.uint64(index[i] >> shift)
+        lo, hi = np.uint64(guide[entry]), np.uint64(guide[entry + _ONE])
         while lo < hi:
-            middle = (lo + hi + 1) >> 1
+            middle = (lo + hi + _ONE) >> _ONE
             if sums[middle] <= index[i]:
                 lo = middle
             else:
-                hi = middle - 1
-        left, e = index[i] - sums[lo], lo * BLOCK
+                hi = middle - _ONE
+        left, e = index[i] - sums[lo], lo * np.uint64(BLOCK)
         while True:
-            if e >= len(offsets) - 1:
+            if e >= episodes:
                 return False  # the offsets are another process's file, and changed
-            length = offsets[e + 1] - offsets[e]
+            length = offsets[e + _ONE] - offsets[e]
             anchors = max(length - room, 0)
             size = anchors if stride == 1 else (anchors + stride - 1) // stride
             if left < size:
                 break
             left -= size
-            e += 1
+            e += _ONE
         out[0, i] = left
         out[2, i] = e
         out[3, i] = offsets[e]

@@ -82,8 +82,8 @@ class RowMap:
         """
         if self.row_bytes == 0:
             return
-        if len(self.files):
-            few = len(self.files) > MANY_FILES and len(start) * 8 < len(self.files)
+        if files := len(self.files):
+            few = files > MANY_FILES and len(start) * 8 < files
             self.files.check(self._buffers_of(start, length) if few else None)
         target = flat(out, self.row_bytes)
         if self.files.lazy:

@@ -104,7 +104,7 @@ class Cursor:
 
     def move(self, place: CursorPlace, state: State) -> bool:
         """Set the state after the consumer received a batch."""
-        with self._changing:
+        with self._changing.plain:
             if place.turn != self.turn:
                 return False
             if place.state is self._begin:

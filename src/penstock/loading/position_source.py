@@ -97,7 +97,7 @@ def with_requested(jobs: Iterator[S], ahead_bytes: float) -> Iterator[tuple[S, l
 
 
 PLAN_BLOCK = 4096  # positions planned and fetched by one call, so that its cost is spread over their batches
-TINY_BLOCK, TINY_BYTES = 16384, 1 << 20  # the same for tiny samples, up to so many bytes
+TINY_BLOCK, TINY_BYTES = 16384, 4 << 20  # the same for tiny samples, up to so many bytes
 JOB_BYTES = 32 << 20  # a job never holds more than this, unless a single batch does
 ALONE = Ranks()
 LEAST_JOBS = 4  # jobs that fit into `memory`: a job is at most this part of it
@@ -337,7 +337,8 @@ class PositionSource:
 
     def samples_that_fit(self) -> int:
         """Return the samples of a job of whole batches, over all ranks, as far as their bytes allow."""
-        block = max(PLAN_BLOCK, min(TINY_BLOCK, TINY_BYTES // self.row.nbytes))
+        tiny_bytes = TINY_BYTES // 4 if self.dataset.maps else TINY_BYTES  # functions take long: jobs for more threads
+        block = max(PLAN_BLOCK, min(TINY_BLOCK, tiny_bytes // self.row.nbytes))
         rows = min(block, max(min(JOB_BYTES, self.memory // LEAST_JOBS) // self.row.nbytes, 1))
         return max(int(rows * self.ranks.times) // self.step, 1) * self.step
 
@@ -355,10 +356,12 @@ class PositionSource:
                 blocks = [block.take(slice(a, b)) for a, b in pairwise(cuts.tolist())]
             after = [*self.skips.positions(edges[1:-1]).tolist(), self._after(hi, epoch_slice)]
             cut = self._cut(blocks, positions, cuts, edges)
-            name = "map" if self.dataset.maps else "cut"
-            states = iter(after)
-            while batches := timed(name, lambda: _drawn(cut)):
-                yield from ((batch, {"position": next(states)}) for batch in batches)
+            states = ({"position": position} for position in after)
+            if not self.dataset.maps:
+                yield from zip(timed("cut", lambda: list(cut)), states, strict=True)
+                return
+            while batches := timed("map", lambda: _drawn(cut)):
+                yield from zip(batches, states, strict=False)
         except Exception as error:
             where = f"{self.skips.position(lo)}:{self.skips.position(hi - 1) + 1}"
             raise WorkerError(f"positions {where} could not be loaded: {type(error).__name__}: {error}") from error
@@ -381,6 +384,8 @@ class PositionSource:
 
     def shares(self, edges: IntArray) -> tuple[IntArray, IntArray]:
         """Return the rows of this rank."""
+        if self.ranks.times == 1:  # all rows, as usual: they follow one another
+            return np.arange(int(edges[0]), int(edges[-1])), edges - edges[0]
         begin, end = self.ranks.share(np.diff(edges))
         counts, first = (end - begin).ravel(), (edges[:-1, None] + begin).ravel()
         ends = np.cumsum(counts)
@@ -391,8 +396,10 @@ class PositionSource:
         """The batches of a job, mapped, with their tickets."""
         sizes = np.diff(edges).tolist()
         for number, (a, b) in enumerate(pairwise(cuts.tolist())):
-            rows = self.dataset.mapped(blocks[number], positions[a:b])
-            self.row.measure(rows)  # functions may make much of little, such as pictures of numbers
+            rows = blocks[number]
+            if self.dataset.maps:
+                rows = self.dataset.mapped(rows, positions[a:b])
+                self.row.measure(rows)  # functions may make much of little, such as pictures of numbers
             first = int(positions[a]) if a < b else self.skips.position(int(edges[number]))
             count = int(positions[b - 1]) + 1 - first if a < b else 0
             if self.ranks.mesh is not None:  # arrays are of all ranks, and so is the ticket

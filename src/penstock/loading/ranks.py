@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +56,7 @@ class Ranks:
         """Parts of this rank, ascending."""
         return (self.rank,) if self.mesh is None else self.mesh.mine
 
-    @property
+    @cached_property
     def times(self) -> float:
         """How many times more rows a batch has than this rank."""
         return self.parts / len(self.mine)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -32,7 +33,7 @@ class _FirstRows(Ranks):
     rows: int = 1
     of: int = 1
 
-    @property
+    @cached_property
     def times(self) -> float:
         return self.of / self.rows
 

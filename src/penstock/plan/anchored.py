@@ -2,7 +2,7 @@
 
 Sample `i` of an episode has its anchor at step `first + i * stride`. Each view is a range of rows around the anchor. A
 running sum of samples per episode (`Episodes.groups`) finds the episode of a sample by a guided search; nothing is
-stored for each sample. For all episodes of a source, the sum has an entry for each block of episodes.
+stored for each sample. For all episodes of a large source, the sum has an entry for each block of episodes.
 
 With `pad="drop"`, anchors are chosen so that all ranges are inside the episode (`_room`), so every sample has equal
 numbers of rows. Otherwise ranges are clipped to the episode, and the missing rows are zeros or copies of the nearest
@@ -64,9 +64,10 @@ class AnchoredPlan(FixedPlan):
     rows outside are padding. `first` is 0 and anchors continue to the end, unless `pads` limits the padding before and
     after the episode.
 
-    Building it costs a pass over the episodes: half a byte for each, or 56 bytes if they are chosen ones. A call finds
-    the episode of each position, then uses arithmetic. `first`, `spare` (steps at the end without an anchor), `stride`
-    and `pad` are public, because replay uses them for episodes that the table does not have yet.
+    Building it costs a pass over the episodes: 56 bytes for each, or half a byte if they are all of a source with more
+    than `locate.FEW`. A call finds the episode of each position, then uses arithmetic. `first`, `spare` (steps at the
+    end without an anchor), `stride` and `pad` are public, because replay uses them for episodes that the table does not
+    have yet.
     """
 
     def __init__(

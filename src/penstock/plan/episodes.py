@@ -32,7 +32,7 @@ from penstock.errors import PlanError, StateError, suggestion
 from penstock.files.user_cache import SHARED_BYTES, shared_arrays
 from penstock.formats.base.returns import RETURN, returns_of
 from penstock.formats.base.source import Source
-from penstock.kernels.locate import Groups, OffsetGroups
+from penstock.kernels.locate import FEW, Groups, OffsetGroups
 from penstock.plan.outputs import RowSpace
 
 _LONGEST_BLOCK = 1 << 16  # episodes whose lengths are looked at together
@@ -136,7 +136,10 @@ class Episodes:
         """Return the samples of all episodes: `ceil((T - room) / stride)` of an episode of `T` steps, or none."""
         known = self.source, self.index, self.start, self.length
         key = f"{self.fingerprint} {len(self)} {room} {stride}"
-        return Groups.shared(key, lambda: np.maximum(0, -(-(self.length - room) // stride)), *known)
+        return Groups.shared(key, lambda: self._samples_of(room, stride), *known)
+
+    def _samples_of(self, room: int, stride: int) -> IntArray:
+        return np.maximum(0, -(-(self.length - room) // stride))
 
     def with_table(self, table: Callable[[], Columns]) -> Episodes:
         return Episodes(
@@ -248,7 +251,8 @@ def _chosen_arrays(table: Episodes, rows: IntArray, fingerprint: str) -> Mapping
 class SourceEpisodes(Episodes):
     """All episodes of a source, or the first ones, in order: the offsets of the source are the table.
 
-    The arrays of the table are made if something asks for them; windows, sequences and their packs do not.
+    The arrays of the table are made if something asks for them; windows, sequences and their packs of many episodes do
+    not.
     """
 
     offsets: IntArray
@@ -316,7 +320,10 @@ class SourceEpisodes(Episodes):
 
     @override
     def groups(self, room: int, stride: int) -> Groups | OffsetGroups:
-        return OffsetGroups.of(self.offsets, room, stride)
+        """Return the samples of all episodes. Few episodes have a table, which a cache has, and is searched faster."""
+        if len(self) > FEW:
+            return OffsetGroups.of(self.offsets, room, stride)
+        return Groups.of(self._samples_of(room, stride), self.source, self.index, self.start, self.length)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what the source has too: a process that opens the same data maps the same offsets."""

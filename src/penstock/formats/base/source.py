@@ -265,8 +265,8 @@ class Source(ABC):
         """
         if align == "episode":
             return e, e + 1
-        extra = e if align == "boundary" else 0
-        start, stop = int(self.offsets[e]), int(self.offsets[min(e + 1, len(self))])
+        extra, offsets = e if align == "boundary" else 0, self.offsets
+        start, stop = int(offsets[e]), int(offsets[min(e + 1, len(offsets) - 1)])
         return start + extra, stop + extra + (align == "boundary")
 
     def read(self, columns: Sequence[str], selection: Selection) -> dict[str, Array]:
@@ -306,7 +306,8 @@ class Source(ABC):
         """
         if len(selection.start) == 0:
             return
-        first, end = self.episode_rows(align, 0)[0] if len(self) else 0, self.episode_rows(align, len(self))[0]
+        episodes = len(self)
+        first, end = self.episode_rows(align, 0)[0] if episodes else 0, self.episode_rows(align, episodes)[0]
         lo, hi = int(selection.start.min()), int((selection.start + selection.length).max())
         if lo < first or hi > end:
             raise ExpiredRowError(f"expected {align} rows within {first}:{end}, got {lo}:{hi}")

@@ -93,7 +93,7 @@ class FixedColumnReader(SegmentedColumn):
 
     def read(self, selection: Selection, out: AnyArray) -> None:
         """Fill the covered places of `out`: one gather."""
-        if self.field.row_bytes:
+        if self._row_bytes:
             self._rows.gather(selection.start, selection.length, selection.destination, out.reshape(-1).view(np.uint8))
 
     def view(self, first: int, n: int, dtype: np.dtype[Any]) -> ByteArray | None:
