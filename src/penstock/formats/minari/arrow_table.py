@@ -133,15 +133,14 @@ class EpisodeFile:
         if not isinstance(self._file, ParquetFile):
             return None
         with parsing(self._path, column):
-            parts = self._file.values(column.replace("/", "."), self._file.by_group(rows), cache)
-        return None if None in parts else [blob for part in parts for blob in part or ()]
+            return self._file.values(column.replace("/", "."), rows, cache)
 
     def blob_ranges(self, column: str, rows: IntArray, cache: Cache) -> list[Wanted] | None:
         """Return the bytes behind a URL that `blobs` fetches, or None where it reads no values alone."""
         if not isinstance(self._file, ParquetFile):
             return None
         with parsing(self._path, column):
-            return self._file.value_ranges(column.replace("/", "."), self._file.by_group(rows), cache)
+            return self._file.value_ranges(column.replace("/", "."), rows, cache)
 
     def check(self) -> None:
         """Raise `FormatError` if the file was truncated since it was mapped."""
