@@ -247,7 +247,7 @@ def equal_runs(numbers: IntArray) -> Iterator[tuple[int, int, int]]:
     """Yield each number with begin and end of its places; a number whose places are apart comes several times."""
     first = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)])
     begin: list[int] = first.tolist()
-    yield from zip(numbers[first].tolist(), begin, [*begin[1:], len(numbers)], strict=True)
+    yield from zip(numbers[first].tolist(), begin, [*begin, len(numbers)][1:], strict=True)
 
 
 def _ends(offsets: IntArray) -> str:

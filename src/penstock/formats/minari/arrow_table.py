@@ -27,7 +27,8 @@ from penstock.formats.minari.columns import FLAGS, required
 
 ALIGNS = b"penstock.align"  # schema metadata: which optional columns have not T + 1 rows, as JSON
 _ENTRY = 200  # bytes of an entry of the places of columns, about
-_OPENED = 1 << 16  # bytes of an opened file, about
+_OPENED = 1 << 16  # bytes of an opened Arrow file, about
+_OPENED_PARQUET = 1 << 11  # the same of a Parquet file, whose footer is in another cache
 MAPPED = 1 << 20  # bytes from which a file is mapped instead of read
 SHAPE = b"shape"  # field metadata: the shape of a row, as "2,3"
 
@@ -120,7 +121,8 @@ class EpisodeFile:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the file takes; pages of a mapped file are of the system."""
-        return _OPENED + (self._raw.nbytes if isinstance(self._raw, memoryview) else 0)
+        opened = _OPENED_PARQUET if isinstance(self._file, ParquetFile) else _OPENED
+        return opened + (self._raw.nbytes if isinstance(self._raw, memoryview) else 0)
 
     def nbytes_of(self, values: Array) -> int:
         """Bytes of memory that values of a column take beside the mapped file."""
