@@ -86,12 +86,24 @@ def decoded_calls(samples: penstock.MapDataset, batch: int) -> list[tuple[bytes,
     return calls
 
 
-def load(samples: penstock.MapDataset, batch: int, epochs: int = 1) -> None:
-    """Load whole epochs: in jobs over two of them, a picture that comes twice is decoded once."""
+def load(samples: penstock.MapDataset, batch: int) -> None:
+    for _ in samples.loader(batch_size=batch, threads=1):
+        pass
+
+
+def epochs_of(samples: penstock.MapDataset, batch: int, epochs: int) -> Callable[[], None]:
+    """Return a function that loads whole epochs: in jobs over two of them, a picture that comes twice is decoded once.
+
+    The loader is the same in all calls, for its first jobs take new memory.
+    """
     loader = samples.loader(batch_size=batch, threads=1)
-    for _ in range(epochs):
-        for _ in loader:
-            pass
+
+    def run() -> None:
+        for _ in range(epochs):
+            for _ in loader:
+                pass
+
+    return run
 
 
 def reads_of_files(samples: penstock.MapDataset, batch: int) -> list[tuple[str, list[tuple[int, int]]]]:
@@ -147,8 +159,8 @@ def measured(path: Path, batch: int, rounds: int, epochs: int) -> dict[str, floa
     runs: dict[str, Callable[[], object]] = {
         "decoder": decoder,
         "reads": reads if files else decoder,
-        "batches": lambda: load(samples, batch, epochs),
-        "pictures": lambda: load(samples.select_columns(name), batch, epochs),
+        "batches": epochs_of(samples, batch, epochs),
+        "pictures": epochs_of(samples.select_columns(name), batch, epochs),
         "Pillow": lambda: [np.asarray(Image.open(io.BytesIO(blob))) for blob, _, _ in calls],
         "OpenCV": opencv,
     }
