@@ -33,7 +33,7 @@ def write(path: Path, blobs: list[bytes | None], kind: Any = IMAGES, **options: 
 
 
 def values(path: Path, rows: Any, leaf: str = "image.bytes", cache: Cache | None = None) -> list[bytes] | None:
-    return ParquetFile(path, Cache(1 << 20)).values(leaf, [(0, np.asarray(rows))], cache or Cache(1 << 30))[0]
+    return ParquetFile(path, Cache(1 << 20)).values(leaf, np.asarray(rows), cache or Cache(1 << 30))
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd", "gzip", "brotli"])
@@ -55,10 +55,11 @@ def test_an_offset_index_says_the_same_as_the_headers_of_pages(tmp_path: Path, d
     chunks = BytesChunk.of(reader(path), leaf_of(path), 2), BytesChunk.indexed(index_of(path), leaf_of(path), 2)
     assert (chunks[0].dictionary is not None, len(chunks[0].begin) > 5) == (dictionary, True)
     assert chunks[0].dictionary == chunks[1].dictionary
+    places = np.zeros((ROWS, 2), np.int64)
     for name in ("begin", "end", "first"):
         assert np.array_equal(getattr(chunks[0], name), getattr(chunks[1], name))
-    assert chunks[1].read(reader(path), SOME, Cache(1 << 20)) == [BLOBS[row] for row in SOME]
-    begin, end = chunks[0].ranges(SOME)
+    assert chunks[1].read(reader(path), SOME, Cache(1 << 20), places) == [BLOBS[row] for row in SOME]
+    begin, end = chunks[0].ranges(SOME).T
     assert (end - begin).sum() < leaf_of(path).total_compressed_size / 2
 
 
@@ -66,13 +67,13 @@ def test_a_damaged_offset_index_is_an_error_or_names_the_same_pages(tmp_path: Pa
     options = {"use_dictionary": False, "data_page_size": 1 << 14, "write_batch_size": 32}
     path = write(tmp_path / "a.parquet", BLOBS, **options, write_page_index=True)
     index = index_of(path)
-    damaged = 0
+    damaged, places = 0, np.zeros((ROWS, 2), np.int64)
     for place in range(len(index)):
         raw = bytearray(index)
         raw[place] ^= 1 << int(RNG.integers(8))
         try:
             chunk = BytesChunk.indexed(bytes(raw), leaf_of(path), 2)
-            assert chunk.read(reader(path), np.arange(ROWS), Cache(1 << 20)) == BLOBS
+            assert chunk.read(reader(path), np.arange(ROWS), Cache(1 << 20), places) == BLOBS
         except FormatError:
             damaged += 1
     assert damaged > len(index) / 2
@@ -137,10 +138,10 @@ def test_wanted_bytes_alone_are_read_of_pictures_as_we_write_them(
     path = tmp_path / "a.parquet"
     pq.write_table(table, path, **stored_leaves(table.schema))
     file, cache, sizes = ParquetFile(path, Cache(1 << 20)), Cache(1 << 20), list[int]()
-    file.values("image.bytes", [(0, np.array([3, 5]))], cache)
+    file.values("image.bytes", np.array([3, 5]), cache)
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, size, place: sizes.append(size) or pread(fd, size, place))
-    assert file.values("image.bytes", [(0, np.array([3, 5]))], cache) == [[blobs[3], blobs[5]]]
+    assert file.values("image.bytes", np.array([3, 5]), cache) == [blobs[3], blobs[5]]
     assert sizes == [20_000, 20_000]
     assert cache.nbytes < 10_000
 
@@ -210,14 +211,14 @@ def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     file = ParquetFile(path, Cache(1 << 20))
     write(path, BLOBS[:200])
     with pytest.raises(FormatError, match="opened"):
-        file.values("image.bytes", [(0, np.array([0]))], Cache(1 << 20))
+        file.values("image.bytes", np.array([0]), Cache(1 << 20))
     file = ParquetFile(path, Cache(1 << 20))
     write(tmp_path / "other.parquet", BLOBS[:200]).replace(path)
     with pytest.raises(FormatError, match="a changed one"):
-        file.values("image.bytes", [(0, np.array([0]))], Cache(1 << 20))
+        file.values("image.bytes", np.array([0]), Cache(1 << 20))
     path.unlink()
     with pytest.raises(FormatError, match="got none; restore it"):
-        file.values("image.bytes", [(0, np.array([0]))], Cache(1 << 20))
+        file.values("image.bytes", np.array([0]), Cache(1 << 20))
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ def test_our_writers_store_pictures_as_they_are_and_read_no_more_than_some(
     assert stored
     with penstock.open(path) as data:
         rows = data.windows(2)[[3, 40, 3, 4]]["observations"]
-        monkeypatch.setattr(ParquetFile, "values", lambda self, path, wanted, cache: [None] * len(wanted))
+        monkeypatch.setattr(ParquetFile, "values", lambda self, path, rows, cache: None)
         assert np.array_equal(data.windows(2)[[3, 40, 3, 4]]["observations"], rows)
 
 

@@ -237,10 +237,17 @@ def ranges(start: IntArray, size: IntArray) -> IntArray:
     return np.arange(first[-1], dtype=np.int64) + np.repeat(start - first[:-1], size)
 
 
+def located(first: IntArray, rows: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the run of each row, where run `r` has the rows `first[r] : first[r + 1]`, and its number in the run."""
+    run = np.searchsorted(first, rows, side="right") - 1
+    return run, rows - first[run]
+
+
 def equal_runs(numbers: IntArray) -> Iterator[tuple[int, int, int]]:
     """Yield each number with begin and end of its places; a number whose places are apart comes several times."""
-    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-    yield from ((int(numbers[begin]), begin, end) for begin, end in pairwise(edges) if end > begin)
+    first = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)])
+    begin: list[int] = first.tolist()
+    yield from zip(numbers[first].tolist(), begin, [*begin, len(numbers)][1:], strict=True)
 
 
 def _ends(offsets: IntArray) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, overload
@@ -20,7 +21,7 @@ from penstock.core.order import in_natural_order
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.files.descriptors import open_descriptor
-from penstock.files.remote import FOLDER, FileState, file_state, is_mirrored, local_state, remote_file
+from penstock.files.remote import FOLDER, FileState, file_state, filled, is_mirrored, local_state, remote_file
 
 T = TypeVar("T")
 SPREAD = 64  # files of a dataset that are looked at where the first does not tell its format
@@ -149,24 +150,28 @@ def read_unchanged(path: Path, opened: FileState, read: Callable[[Path], T]) -> 
     return result
 
 
-def read_descriptor(path: Path, opened: FileState, read: Callable[[int], T]) -> T:
-    """Call `read` with a descriptor of a file, as `read_unchanged`. The caller has fetched bytes of a remote file.
+def read_descriptor(path: Path, opened: FileState, places: IntArray, read: Callable[[int], T]) -> T:
+    """Call `read` with a descriptor of a file, as `read_unchanged`, after bytes of a remote file were fetched.
 
-    Cost: half of looking at the path before and after.
+    Range `i` is bytes `places[i, 0] : places[i, 1]`. Cost: a quarter of looking at the path before and after.
     """
-    try:
-        fd = open_descriptor(path, os.O_RDONLY, fetch=False)
-    except FileNotFoundError as error:
-        raise _lost(path) from error
-    try:
-        if (remote := remote_file(path)) is not None:
-            remote.check_opened(fd)
-        _require_state(path, opened, FileState.of(os.fstat(fd)) if remote is None else remote.state)
-        result = read(fd)
-        _require_state(path, opened, FileState.of(os.fstat(fd)) if remote is None else remote.state)
-    finally:
-        os.close(fd)
-    return result
+    remote = remote_file(path)
+    with nullcontext() if remote is None else filled([(remote, *places.T)]):
+        try:
+            fd = open_descriptor(path, os.O_RDONLY, fetch=False)
+        except FileNotFoundError as error:
+            raise _lost(path) from error
+        try:
+            if remote is not None:
+                remote.check_opened(fd)
+                _require_state(path, opened, remote.state)
+                return read(fd)
+            _require_opened(path, opened, fd)
+            result = read(fd)
+            _require_opened(path, opened, fd)
+            return result
+        finally:
+            os.close(fd)
 
 
 def _lost(path: Path) -> FormatError:
@@ -177,5 +182,16 @@ def _require_state(path: Path, opened: FileState, now: FileState) -> None:
     if opened.inode == 0:
         now = FileState(now.size, now.mtime_ns)
     if now != opened:
-        message = "expected the file that was opened, got a changed one; open the dataset again"
-        raise FormatError(message, path=path)
+        raise _changed(path)
+
+
+def _require_opened(path: Path, opened: FileState, fd: int) -> None:
+    """Do what `_require_state` does, of an open file, in a third of the time: a batch has rows of many files."""
+    now = os.fstat(fd)
+    same_inode = not opened.inode or (now.st_ino == opened.inode and now.st_dev == opened.device)
+    if now.st_size != opened.size or now.st_mtime_ns != opened.mtime_ns or not same_inode:
+        raise _changed(path)
+
+
+def _changed(path: Path) -> FormatError:
+    return FormatError("expected the file that was opened, got a changed one; open the dataset again", path=path)

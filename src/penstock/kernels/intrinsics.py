@@ -159,7 +159,7 @@ def lowest_bit(word: np.uint64) -> int:
     raise NotImplementedError
 
 
-_ROWS = 4  # of pixels whose filter is undone at a time
+_ROWS = 8  # of pixels whose filter is undone at a time
 _PART_BITS = {3: ((0, 16), (16, 8)), 4: ((0, 32),)}  # first bit and size of what a pixel of so many bytes is stored as
 
 
@@ -189,7 +189,7 @@ def _nearest(builder: Builder, left: Value, above: Value, corner: Value) -> Valu
 
 
 def _emit_add_nearest(pixel: int) -> Callable[..., None]:
-    """Undo Paeth's filter in up to four rows of pixels of `pixel` bytes, four bytes of each row in one vector.
+    """Undo Paeth's filter in up to eight rows of pixels of `pixel` bytes, four bytes of each row in one vector.
 
     A pixel depends on the one to its left, so each row is one pixel behind the row above it, and the pixels above are
     the ones to the left of the step before, one row further down.
@@ -259,9 +259,9 @@ def _emit_add_nearest(pixel: int) -> Callable[..., None]:
 
 @intrinsic(_emit_add_nearest(3), "i8 i8 i8 i8")
 def add_nearest3(source: IntScalar, target: IntScalar, size: IntScalar, rows: IntScalar) -> None:
-    """Undo Paeth's filter in up to four rows of pixels of three bytes; see `kernels.png`."""
+    """Undo Paeth's filter in up to eight rows of pixels of three bytes; see `kernels.png`."""
 
 
 @intrinsic(_emit_add_nearest(4), "i8 i8 i8 i8")
 def add_nearest4(source: IntScalar, target: IntScalar, size: IntScalar, rows: IntScalar) -> None:
-    """Undo Paeth's filter in up to four rows of pixels of four bytes."""
+    """Undo Paeth's filter in up to eight rows of pixels of four bytes."""

@@ -80,7 +80,7 @@ def _undo_filters(raw: ByteArray, out: ByteArray, rows: int, pixel: int) -> bool
                 out[place + i] = raw[source + i] + out[place + i - size]
         elif kind == 4 and 0 < y < vector_rows:
             count = 1
-            while count < 4 and y + count < vector_rows and raw[source - 1 + count * (size + 1)] == 4:
+            while count < 8 and y + count < vector_rows and raw[source - 1 + count * (size + 1)] == 4:
                 count += 1
             if pixel == 3:
                 add_nearest3(raw_address + source, out_address + place, size, count)

@@ -29,7 +29,7 @@ from penstock.containers.arrow.values import arrow
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.boundary import parsing
 from penstock.core.cache import Cache
-from penstock.core.ragged import equal_runs, offsets_of
+from penstock.core.ragged import equal_runs, located, offsets_of
 from penstock.errors import FormatError, require
 from penstock.files.listing import read_descriptor, read_unchanged
 from penstock.files.remote import FileState, Wanted, file_state, filled, open_file, path_or_file, remote_file
@@ -144,9 +144,8 @@ class ParquetFile:
         """Return sorted rows of the file by row groups, as rows of these."""
         if len(self.rows) == 1:
             return [(0, rows)]
-        first = offsets_of(self.rows)
-        groups = equal_runs(np.searchsorted(first, rows, side="right") - 1)
-        return [(number, rows[begin:end] - first[number]) for number, begin, end in groups]
+        groups, own = located(offsets_of(self.rows), rows)
+        return [(number, own[begin:end]) for number, begin, end in equal_runs(groups)]
 
     def columns(self, groups: Sequence[int], name: str) -> Any:
         """Decode a column of several row groups at once, a fraction of the time of small row groups one by one."""
@@ -185,46 +184,71 @@ class ParquetFile:
             self._leaves[path] = paths.index(path) if paths.count(path) == 1 else None
         return self._leaves[path]
 
-    def values(self, path: str, wanted: Sequence[tuple[int, IntArray]], cache: Cache) -> list[list[bytes] | None]:
-        """Return values of a leaf of bytes, by row groups and rows in them; None for a layout that `column` reads.
+    def values(self, path: str, rows: IntArray, cache: Cache) -> list[bytes] | None:
+        """Return values of a leaf of bytes in sorted rows of the file, or None for a layout that `column` reads.
 
         Cost: bytes of these values alone, if they are stored uncompressed. The cache keeps where they are.
         """
         if self._level(path) is None:
-            return [None] * len(wanted)
+            return None
+        places = self._places(path, cache)
+        known = places[rows]
+        flat: list[int] = known.ravel().tolist()
+        if 0 in flat:  # another thread may have written one of two
+            return self._values_of_pages(path, rows, places, cache)
+
+        def read(fd: int) -> list[bytes]:
+            return list(map(file_bytes(fd), flat[::2], flat[1::2]))
+
+        return read_descriptor(self.path, self._state, known, read)
+
+    def _values_of_pages(self, path: str, rows: IntArray, places: IntArray, cache: Cache) -> list[bytes] | None:
+        """Return values by their pages, which also say where the values are: `places` keeps it."""
+        wanted = self.by_group(rows)
         chunks = self._chunks(path, wanted, cache)
+        first = offsets_of(self.rows)
 
-        def read(fd: int) -> list[list[bytes] | None]:
+        def read(fd: int) -> list[bytes] | None:
             take = file_bytes(fd)
-            parts: list[list[bytes] | None] = []
-            for (group, rows), known in zip(wanted, chunks, strict=True):
+            blobs: list[bytes] = []
+            for (group, mine), known in zip(wanted, chunks, strict=True):
                 chunk = self._walked(take, group, path, cache) if known is None else known
-                parts.append(chunk.read(take, rows, cache))
-            return parts
+                part = chunk.read(take, mine, cache, places[first[group] : first[group + 1]])
+                if part is None:
+                    return None
+                blobs += part
+            return blobs
 
-        with filled(self._touched(path, wanted, chunks)):
-            return read_descriptor(self.path, self._state, read)
+        return read_descriptor(self.path, self._state, self._pages(path, wanted, chunks), read)
 
-    def value_ranges(self, path: str, wanted: Sequence[tuple[int, IntArray]], cache: Cache) -> list[Wanted]:
+    def value_ranges(self, path: str, rows: IntArray, cache: Cache) -> list[Wanted]:
         """Return the bytes behind a URL that `values` would fetch; none for a file on this machine.
 
         These are pages if the file has a page index, which is fetched here, and otherwise whole column chunks.
         """
-        if remote_file(self.path) is None or self._level(path) is None:
+        if (remote := remote_file(self.path)) is None or self._level(path) is None:
             return []
-        return self._touched(path, wanted, self._chunks(path, wanted, cache))
+        places = self._places(path, cache)[rows]
+        if not places.all():
+            wanted = self.by_group(rows)
+            places = self._pages(path, wanted, self._chunks(path, wanted, cache))
+        return [(remote, *places.T)]
 
-    def _touched(
+    def _places(self, path: str, cache: Cache) -> IntArray:
+        """Return `[rows, 2]` bytes of the file, of values that are stored as they are; 0 before these were found."""
+        return cache.array((self, path), lambda: np.zeros((sum(self.rows), 2), np.int64))
+
+    def _pages(
         self, path: str, wanted: Sequence[tuple[int, IntArray]], chunks: Sequence[BytesChunk | None]
-    ) -> list[Wanted]:
-        if (remote := remote_file(self.path)) is None:
-            return []
+    ) -> IntArray:
+        """Return where the pages of rows behind a URL begin and end, or their column chunk where no page is known."""
+        if remote_file(self.path) is None:
+            return np.zeros((0, 2), np.int64)
         parts = [
-            np.array(chunk_range(self._stored(group, path))).reshape(2, 1) if chunk is None else chunk.ranges(rows)
+            np.array([chunk_range(self._stored(group, path))]) if chunk is None else chunk.ranges(rows)
             for (group, rows), chunk in zip(wanted, chunks, strict=True)
         ]
-        begin, end = np.concatenate([np.zeros((2, 0), np.int64), *parts], axis=1)
-        return [(remote, begin, end)]
+        return np.concatenate(parts)
 
     def _chunks(self, path: str, wanted: Sequence[tuple[int, IntArray]], cache: Cache) -> list[BytesChunk | None]:
         """Return the pages of each row group, as far as they are known without a look at the pages."""
@@ -263,12 +287,11 @@ class ParquetFile:
 
     def _fetched(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return bytes of the file."""
-        begin, end = np.array(places, np.int64).reshape(-1, 2).T
+        ranges = np.array(places, np.int64).reshape(-1, 2)
+        begin, end = ranges.T
         if not ((begin >= 0) & (begin <= end) & (end <= self._state.size)).all():
             raise FormatError(f"expected an index within the {self._state.size} bytes of the file, got {places[:8]}")
-        remote = remote_file(self.path)
-        with filled([] if remote is None else [(remote, begin, end)]):
-            return read_descriptor(self.path, self._state, lambda fd: [file_bytes(fd)(*place) for place in places])
+        return read_descriptor(self.path, self._state, ranges, lambda fd: [file_bytes(fd)(*place) for place in places])
 
     def _walked(self, take: Take, group: int, path: str, cache: Cache) -> BytesChunk:
         def walked() -> tuple[BytesChunk, int]:

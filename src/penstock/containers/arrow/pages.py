@@ -23,7 +23,7 @@ from penstock.containers.arrow.footer import DATA, DATA_2, DICTIONARY, HEADER, P
 from penstock.containers.arrow.values import arrow
 from penstock.core.arrays import IntArray
 from penstock.core.cache import Cache
-from penstock.core.ragged import offsets_of
+from penstock.core.ragged import equal_runs, located, offsets_of
 from penstock.errors import FormatError, require
 
 PLAIN = 0  # encodings of values
@@ -35,7 +35,6 @@ _PAGE = 1 << 15  # bytes from which on a page of a written column is full
 _SMALL = 1 << 16  # bytes of a page that is read whole to find its values
 _HEADER = 256  # bytes that the header of a page of pictures has at most
 _MOST = 1 << 24  # values of a page that are looked at one by one
-_LENGTH = 4  # bytes before each plain value
 _ENTRY = 300  # bytes of a page in memory, about
 
 _BYTES = "BYTE_ARRAY", "NONE", 0  # types and lists of a leaf of bytes
@@ -77,10 +76,6 @@ class _Values:
     raw: bytes | None
     places: IntArray
 
-    def blob(self, take: Take, number: int) -> bytes:
-        begin, end = self.places[number].tolist()
-        return take(begin, end) if self.raw is None else self.raw[begin:end]
-
 
 @dataclass(frozen=True, eq=False)
 class BytesChunk:
@@ -96,9 +91,6 @@ class BytesChunk:
     begin: IntArray
     end: IntArray
     first: IntArray
-    places: IntArray
-    """`[rows, 2]` bytes of the file, of values that are stored as they are; 0 before their page was looked at."""
-    in_place: bool
 
     @classmethod
     def of(cls, take: Take, leaf: Any, level: int) -> BytesChunk:
@@ -144,47 +136,37 @@ class BytesChunk:
     @classmethod
     def _of(cls, leaf: Any, level: int, dictionary: tuple[int, int] | None, spans: Any, first: IntArray) -> BytesChunk:
         begin, end = np.array(spans, np.int64).reshape(-1, 2).T
-        rows = int(first[-1])
-        in_place = leaf.compression == "UNCOMPRESSED" and _LENGTH * rows <= leaf.total_compressed_size
-        places = np.zeros((rows, 2), np.int64) if in_place else np.broadcast_to(np.int64(0), (rows, 2))
-        unpacked = leaf.total_uncompressed_size
-        return cls(leaf.compression, level, unpacked, dictionary, begin, end, first, places, in_place)
+        return cls(leaf.compression, level, leaf.total_uncompressed_size, dictionary, begin, end, first)
 
     @property
     def nbytes(self) -> int:
-        return _ENTRY + 3 * self.first.nbytes + (self.places.nbytes if self.in_place else 0)
+        return _ENTRY + 3 * self.first.nbytes
 
-    def ranges(self, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """Return where the bytes begin and end that a read of rows touches: values in known places, or pages."""
-        places = self.places[rows]
-        if places.all():
-            return places[:, 0], places[:, 1]
-        pages = np.unique(self._pages(rows))
-        begin, end = self.begin[pages], self.end[pages]
-        if self.dictionary is None:
-            return begin, end
-        return np.append(begin, self.dictionary[0]), np.append(end, self.dictionary[1])
+    def ranges(self, rows: IntArray) -> IntArray:
+        """Return where the pages of rows, and the dictionary, begin and end."""
+        pages = np.unique(located(self.first, rows)[0])
+        dictionary = np.array([] if self.dictionary is None else self.dictionary, np.int64).reshape(-1, 2)
+        return np.concatenate([np.stack([self.begin[pages], self.end[pages]], 1), dictionary])
 
-    def read(self, take: Take, rows: IntArray, cache: Cache) -> list[bytes] | None:
-        """Return the values of rows, or None where a page of theirs lacks some or is left to PyArrow."""
-        numbers: list[int] = rows.tolist()
-        if numbers and not 0 <= min(numbers) <= max(numbers) < len(self.places):
-            raise FormatError(f"expected rows within the {len(self.places)} values of the pages, got {max(numbers)}")
-        places: list[int] = self.places[rows].ravel().tolist()
-        if 0 not in places:  # another thread may have written one of two
-            return [take(begin, end) for begin, end in zip(places[::2], places[1::2], strict=True)]
-        pages: list[int] = self._pages(rows).tolist()
-        by_page: dict[int, _Values] = {}
-        for page in dict.fromkeys(pages):
+    def read(self, take: Take, rows: IntArray, cache: Cache, places: IntArray) -> list[bytes] | None:
+        """Return the values of rows, or None where a page of theirs lacks some or is left to PyArrow.
+
+        `places`, `[rows, 2]` bytes of the file, is filled for all values of these pages that are stored as they are.
+        """
+        if self.first[-1] != len(places) or (len(rows) and not 0 <= rows.min() <= rows.max() < len(places)):
+            message = f"{self.first[-1]} values of the pages, got {rows.max(initial=0)} of {len(places)}"
+            raise FormatError(f"expected rows within the {message}")
+        blobs: list[bytes] = []
+        pages, numbers = located(self.first, rows)
+        for page, begin, end in equal_runs(pages):
             values = cache.get((self, page), lambda page=page: self._values(take, page, cache))
             if values is None:
                 return None
-            by_page[page] = values
-        first: list[int] = self.first[pages].tolist()
-        return [by_page[page].blob(take, row - begin) for page, row, begin in zip(pages, numbers, first, strict=True)]
-
-    def _pages(self, rows: IntArray) -> IntArray:
-        return np.searchsorted(self.first, rows, side="right") - 1
+            if values.raw is None:
+                places[self.first[page] : self.first[page + 1]] = values.places
+            source = take if values.raw is None else _taken_from(values.raw)
+            blobs += [source(*place) for place in values.places[numbers[begin:end]].tolist()]
+        return blobs
 
     def _values(self, take: Take, number: int, cache: Cache) -> tuple[_Values | None, int]:
         """Find the values of a page, or None where some are missing or it is left to PyArrow; and their size."""
@@ -197,7 +179,7 @@ class BytesChunk:
         known = page.kind == DATA and page.encoding in ENCODINGS and self.codec in CODECS
         if not known or page.values > _MOST:
             return None, _ENTRY
-        in_place = self.in_place and page.encoding == PLAIN
+        in_place = self.codec == "UNCOMPRESSED" and page.encoding == PLAIN
         raw = b"" if in_place else self._unpacked(stored, page)
         begin, end = (page.data, page.end) if in_place else (0, len(raw))
         within = stored if in_place else _taken_from(raw)
@@ -208,12 +190,9 @@ class BytesChunk:
             begin += size
             if any((run != self.level).any() for run in packed_numbers(levels, self.level.bit_length(), page.values)):
                 return None, _ENTRY
-        if in_place:
-            self.places[first:last] = _places(within, begin, end, page.values)
-            return _Values(None, self.places[first:last]), _ENTRY
         if page.encoding == PLAIN:
             places = _places(within, begin, end, page.values)
-            return _Values(raw, places), places.nbytes + len(raw) + _ENTRY
+            return _Values(None if in_place else raw, places), places.nbytes + len(raw) + _ENTRY
         dictionary = cache.get((self, "dictionary"), lambda: self._dictionary(take))
         width = within(begin, _inside(begin + 1, end))[0]
         if width > 32:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
-from penstock.core.ragged import Array, Ragged, equal_runs, offsets_of, ranges
+from penstock.core.ragged import Array, Ragged, equal_runs, located, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.files.remote import Wanted
@@ -158,8 +158,8 @@ class BlockRows:
 
     def located(self, rows: IntArray) -> tuple[IntArray, IntArray]:
         """Return the block of each row, and its number in that block."""
-        run = np.searchsorted(self.first, rows, side="right") - 1
-        return self.block[run], rows - self.first[run] + self.skip[run]
+        run, own = located(self.first, rows)
+        return self.block[run], own + self.skip[run]
 
     def pieces(self, selection: Selection) -> Iterator[tuple[int, RowPieces]]:
         """Yield the pieces of a selection by block, with rows of that block. Each block comes once."""

@@ -69,6 +69,11 @@ class DataFiles:
     pages: Cache
     """Pages of images: their own cache, for one of them is as large as the numbers of many row groups."""
 
+    @cached_property
+    def before(self) -> IntArray:
+        """Rows of the file before each block."""
+        return np.concatenate([np.zeros(0, np.int64), *(offsets_of(file.rows)[:-1] for file in self.files)])
+
     def block(self, number: int, name: str, dtype: np.dtype[Any], decode: Callable[[Any], Array]) -> Array:
         """Return a column of a block, from the cache or decoded."""
         file = self.file_of(number)
@@ -106,19 +111,16 @@ class DataFiles:
         """Return runs of the blocks of a column, or None where its blocks are read alone."""
 
         def found() -> tuple[BlockRuns | None, int]:
-            counts = np.array([rows for file in self.files for rows in file.rows], np.int64)
-            large = row_bytes * int(counts.sum()) > self.cache.limit // _PART
-            if large or any(is_mirrored(file.path) for file in self.files):
+            total = sum(rows for file in self.files for rows in file.rows)
+            if row_bytes * total > self.cache.limit // _PART or any(is_mirrored(file.path) for file in self.files):
                 return None, _ENTRY
-            begin = offsets_of(counts)[:-1]
-            part = (begin - begin[np.searchsorted(self.file, self.file)]) * row_bytes // RUN
-            new = (np.diff(self.file, prepend=-1) != 0) | (np.diff(part, prepend=-1) != 0)
+            new = (np.diff(self.file, prepend=-1) != 0) | (np.diff(self.before * row_bytes // RUN, prepend=-1) != 0)
             if new.all():
                 return None, _ENTRY
             first, run = np.flatnonzero(new), np.cumsum(new) - 1
-            rows, skip = self.rows, begin - begin[first][run]
+            rows, skip = self.rows, self.before - self.before[first][run]
             own = BlockRows(rows.first, run[rows.block], rows.skip + skip[rows.block])
-            return BlockRuns(own, np.append(first, len(counts))), _ENTRY + 2 * own.block.nbytes
+            return BlockRuns(own, np.append(first, len(self.file))), _ENTRY + 2 * own.block.nbytes
 
         return self.cache.get(("runs", row_bytes), found)
 
@@ -139,31 +141,29 @@ class DataFiles:
     def images(self, blocks: IntArray, rows: IntArray, name: str) -> list[bytes]:
         """Return the images of rows of blocks, read alone where their storage allows it."""
         blobs: list[bytes] = []
-        for file, leaf, wanted in self._stored_images(blocks, rows, name):
+        for file, leaf, mine in self._files_of(blocks, name):
             with parsing(file.path, name):
-                parts = file.values(leaf, [(int(self.group[block]), mine) for block, mine in wanted], self.pages)
-            for (block, mine), part in zip(wanted, parts, strict=True):
-                blobs += self.encoded(block, name).take(mine).blobs() if part is None else part
+                part = file.values(leaf, self.before[blocks[mine]] + rows[mine], self.pages)
+            if part is None:
+                for block, begin, end in equal_runs(blocks[mine]):
+                    blobs += self.encoded(block, name).take(rows[mine][begin:end]).blobs()
+            else:
+                blobs += part
         return blobs
 
     def image_ranges(self, blocks: IntArray, rows: IntArray, name: str) -> list[Wanted]:
         """Return the bytes behind a URL that `images` would fetch."""
         ranges: list[Wanted] = []
-        for file, leaf, wanted in self._stored_images(blocks, rows, name):
+        for file, leaf, mine in self._files_of(blocks, name):
             with parsing(file.path, name):
-                own = [(int(self.group[block]), mine) for block, mine in wanted]
-                ranges += file.value_ranges(leaf, own, self.pages)
+                ranges += file.value_ranges(leaf, self.before[blocks[mine]] + rows[mine], self.pages)
         return ranges
 
-    def _stored_images(
-        self, blocks: IntArray, rows: IntArray, name: str
-    ) -> Iterator[tuple[ParquetFile, str, list[tuple[int, IntArray]]]]:
-        """Yield files with the leaf that has the bytes of images, and rows by block."""
+    def _files_of(self, blocks: IntArray, name: str) -> Iterator[tuple[ParquetFile, str, slice]]:
+        """Yield the files of blocks with the leaf that has the bytes of images, and the part of the blocks in each."""
         for number, first, last in equal_runs(self.file[blocks]):
             file = self.files[number]
-            leaf = name if file.leaf(name) is not None else f"{name}.bytes"
-            mine = rows[first:last]
-            yield file, leaf, [(block, mine[a:b]) for block, a, b in equal_runs(blocks[first:last])]
+            yield file, name if file.leaf(name) is not None else f"{name}.bytes", slice(first, last)
 
     def encoded(self, block: int, name: str) -> Ragged:
         """Return all images of a block, as rows of bytes."""

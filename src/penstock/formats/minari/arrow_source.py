@@ -22,13 +22,13 @@ from typing_extensions import override
 
 from penstock.containers.arrow import arrow
 from penstock.containers.images import decode_to
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.cache import Cache
-from penstock.core.ragged import Array, Ragged, equal_runs, offsets_of, ranges
+from penstock.core.ragged import Array, Ragged, equal_runs, located, offsets_of, ranges
 from penstock.core.selection import Selection
 from penstock.core.space_columns import leaf_columns
 from penstock.core.spaces import Space
-from penstock.core.spec import Field, Spec
+from penstock.core.spec import Spec
 from penstock.errors import FormatError, StateError
 from penstock.files.remote import FileState, Wanted, file_state, is_mirrored
 from penstock.flow import map_on_threads
@@ -40,6 +40,7 @@ from penstock.formats.minari.arrow_table import ArrowColumn
 from penstock.formats.minari.columns import ColumnStorage, Infos, SpecColumn
 
 HELD_BYTES = 256 << 20  # of opened files and columns
+_PART = 16  # part of them that a column may take to be kept in one array
 PLACES = 16 << 20  # bytes of places of columns in files behind URLs
 _AT_ONCE = 16  # files behind URLs whose footers are read at a time
 WORTH = 64  # episodes from which keeping an index is worth a file
@@ -113,16 +114,40 @@ class ArrowSource(StateSource[_FolderState]):
         if any(stored):
             self._read_images(view, column, selection, out)
             return
-        pieces, first = self._pieces(view, field, selection)
+        first = self.rows(field.align)
+        pieces = cut(first, selection.start, selection.length, selection.destination)
+        if field.row_bytes * int(first[-1]) <= HELD_BYTES // _PART:
+            rows = self._joined(view, column, pieces.run)
+            out[ranges(pieces.destination, pieces.length)] = rows[ranges(pieces.start, pieces.length)]
+            return
+        pieces = pieces.take(np.argsort(pieces.run, kind="stable"))
         for e, mine in by_run(pieces._replace(start=pieces.start - first[pieces.run])):
             self._copy(view, column, e, mine, out)
+
+    def _joined(self, view: _FolderState, column: str, episodes: IntArray) -> AnyArray:
+        """Return the rows of a small column of all episodes, which are complete for some of them.
+
+        A batch has rows of nearly as many episodes, and to look at an array of each takes longer than a picture.
+        """
+        field, first = view.spec[column], self.rows(view.spec[column].align)
+
+        def begun() -> tuple[tuple[AnyArray, BoolArray], int]:
+            rows = np.empty((int(first[-1]), *field.shape), field.dtype)
+            return (rows, np.zeros(len(first) - 1, np.bool_)), rows.nbytes + len(first)
+
+        rows, complete = self._held.get((view, column), begun)
+        missing: list[int] = np.unique(episodes[~complete[episodes]]).tolist()
+        for e in missing:
+            begin, end = first[e : e + 2].tolist()
+            self._copy(view, column, e, RowPieces(*np.array([[e], [0], [end - begin], [begin]])), rows)
+            complete[e] = True
+        return rows
 
     def _read_images(self, view: _FolderState, column: str, selection: Selection, out: AnyArray) -> None:
         """Decode each wanted image once, and copy it to its other places."""
         first = self.rows(self.spec[column].align)
         wanted, own, (targets, sources) = each_once(selection)
-        episodes = np.searchsorted(first, wanted, side="right") - 1
-        rows = wanted - first[episodes]
+        episodes, rows = located(first, wanted)
         blobs: list[bytes] = []
         decoded: list[int] = []  # numbers of wanted rows that are images
         for e, begin, end in equal_runs(episodes):
@@ -145,9 +170,8 @@ class ArrowSource(StateSource[_FolderState]):
         if name in (columns.PRESENT, columns.SHAPES) or not is_mirrored(self.folder):
             return []
         first = self.rows(field.align)
-        rows = np.unique(ranges(selection.start, selection.length))
-        episodes = np.searchsorted(first, rows, side="right") - 1
-        wanted = {e: rows[begin:end] - first[e] for e, begin, end in equal_runs(episodes)}
+        episodes, rows = located(first, np.unique(ranges(selection.start, selection.length)))
+        wanted = {e: rows[begin:end] for e, begin, end in equal_runs(episodes)}
         stored = [e for e in wanted if column in view.leaves[int(view.which[e])]]
 
         def named(e: int) -> list[Wanted]:
@@ -158,11 +182,6 @@ class ArrowSource(StateSource[_FolderState]):
             return arrow_table.remote_ranges(view.parts[e], name, self._places)
 
         return [wanted for part in map_on_threads(named, stored, _AT_ONCE, name="penstock-footers") for wanted in part]
-
-    def _pieces(self, view: _FolderState, field: Field, selection: Selection) -> tuple[RowPieces, IntArray]:
-        first = self.rows(field.align)
-        pieces = cut(first, selection.start, selection.length, selection.destination)
-        return pieces.take(np.argsort(pieces.run, kind="stable")), first
 
     def _copy(self, view: _FolderState, column: str, e: int, pieces: RowPieces, out: AnyArray) -> None:
         """Copy rows of an episode; all are one value where it does not store the column, or has smaller rows."""

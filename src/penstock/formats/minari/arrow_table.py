@@ -27,7 +27,8 @@ from penstock.formats.minari.columns import FLAGS, required
 
 ALIGNS = b"penstock.align"  # schema metadata: which optional columns have not T + 1 rows, as JSON
 _ENTRY = 200  # bytes of an entry of the places of columns, about
-_OPENED = 1 << 16  # bytes of an opened file, about
+_OPENED = 1 << 16  # bytes of an opened Arrow file, about
+_OPENED_PARQUET = 1 << 11  # the same of a Parquet file, whose footer is in another cache
 MAPPED = 1 << 20  # bytes from which a file is mapped instead of read
 SHAPE = b"shape"  # field metadata: the shape of a row, as "2,3"
 
@@ -120,7 +121,8 @@ class EpisodeFile:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that the file takes; pages of a mapped file are of the system."""
-        return _OPENED + (self._raw.nbytes if isinstance(self._raw, memoryview) else 0)
+        opened = _OPENED_PARQUET if isinstance(self._file, ParquetFile) else _OPENED
+        return opened + (self._raw.nbytes if isinstance(self._raw, memoryview) else 0)
 
     def nbytes_of(self, values: Array) -> int:
         """Bytes of memory that values of a column take beside the mapped file."""
@@ -133,15 +135,14 @@ class EpisodeFile:
         if not isinstance(self._file, ParquetFile):
             return None
         with parsing(self._path, column):
-            parts = self._file.values(column.replace("/", "."), self._file.by_group(rows), cache)
-        return None if None in parts else [blob for part in parts for blob in part or ()]
+            return self._file.values(column.replace("/", "."), rows, cache)
 
     def blob_ranges(self, column: str, rows: IntArray, cache: Cache) -> list[Wanted] | None:
         """Return the bytes behind a URL that `blobs` fetches, or None where it reads no values alone."""
         if not isinstance(self._file, ParquetFile):
             return None
         with parsing(self._path, column):
-            return self._file.value_ranges(column.replace("/", "."), self._file.by_group(rows), cache)
+            return self._file.value_ranges(column.replace("/", "."), rows, cache)
 
     def check(self) -> None:
         """Raise `FormatError` if the file was truncated since it was mapped."""

@@ -276,17 +276,17 @@ class EncodedImages(BlobColumn):
         data, places, rows, failed = self.places(pieces)
         pixels, options = _pixels(out), {"convert": out.dtype == np.uint8, "fast_jpeg": self.fast_jpeg}
         piece = np.repeat(np.arange(len(failed)), pieces.length)
-        spans: list[list[int]] = places.tolist()
+        sound = ~failed[piece]
+        wanted = list(zip(piece[sound].tolist(), rows[sound].tolist(), *places[sound].T.tolist(), strict=True))
 
         def decode_one(i: int) -> None:
-            begin, end = spans[i]
+            owner, row, begin, end = wanted[i]
             try:
-                if not failed[piece[i]]:
-                    decode_into(data[begin:end].tobytes(), pixels[rows[i]], **options)
+                decode_into(data[begin:end].tobytes(), pixels[row], **options)
             except FormatError:  # `read_into` says where
-                failed[piece[i]] = True
+                failed[owner] = True
 
-        decode_each(decode_one, len(rows), len(rows) * math.prod(out.shape[1:]) * out.dtype.itemsize)
+        decode_each(decode_one, len(wanted), len(wanted) * math.prod(out.shape[1:]) * out.dtype.itemsize)
         return np.flatnonzero(failed)
 
 
@@ -312,13 +312,13 @@ class TensorColumn(BlobColumn):
             sound = ~failed[piece]
             copy_places(data, places[sound], size * rows[sound], raw)
             return np.flatnonzero(failed)
-        cells = raw.reshape(-1, size)
-        spans: list[list[int]] = places.tolist()
-        for i, (begin, end) in enumerate(spans):
+        target = raw.data
+        spans = zip(piece.tolist(), rows.tolist(), *places.T.tolist(), strict=True)
+        for owner, row, begin, end in spans:
             try:
-                cells[rows[i]] = np.frombuffer(self._unpacked(data[begin:end].tobytes(), size), np.uint8)
+                target[row * size : (row + 1) * size] = self._unpacked(data[begin:end].tobytes(), size)
             except (FormatError, zlib.error):  # `read_into` says where
-                failed[piece[i]] = True
+                failed[owner] = True
         return np.flatnonzero(failed)
 
     @override
