@@ -340,9 +340,12 @@ class EpisodeBuffer:
 
 def ends(n: int, terminated: bool, truncated: bool) -> dict[str, Array]:
     """Return the columns `terminations` and `truncations` of an episode."""
-    terminations, truncations = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
-    terminations[-1:], truncations[-1:] = terminated, truncated
-    return {"terminations": terminations, "truncations": truncations}
+    columns: dict[str, Array] = {}
+    for path, flag in (("terminations", terminated), ("truncations", truncated)):
+        columns[path] = flags = np.zeros(n, np.bool_)
+        if flag and n:
+            flags[n - 1] = True
+    return columns
 
 
 def _as_array(path: str, i: int, value: Any) -> AnyArray:
