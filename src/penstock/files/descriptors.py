@@ -104,10 +104,11 @@ class PooledFiles:
     Cost: little more than a block for one file. The files should be few, because all are open at once.
     """
 
-    __slots__ = ("files", "users")
+    __slots__ = ("files", "is_open", "users")
 
     def __init__(self, files: Sequence[PooledFile]) -> None:
         self.files, self.users = files, 0
+        self.is_open = False  # whether all files have a descriptor
         for file in files:
             if file.fd >= 0:
                 file.close()
@@ -136,14 +137,19 @@ class _Pool:
         with self._lock:
             self._idle.pop(group, None)
             group.users += 1
-            for file in group.files:
-                if file.fd < 0:
-                    try:
-                        file.fd = self._opened(file)
-                    except BaseException:
-                        self.put_back(group)
-                        raise
-                    self._open += 1
+            if not group.is_open:
+                try:
+                    self._open_all(group)
+                except BaseException:
+                    self.put_back(group)
+                    raise
+
+    def _open_all(self, group: PooledFiles) -> None:
+        for file in group.files:
+            if file.fd < 0:
+                file.fd = self._opened(file)
+                self._open += 1
+        group.is_open = True
 
     def put_back(self, group: PooledFiles) -> None:
         with self._lock:
@@ -155,7 +161,7 @@ class _Pool:
         with self._lock:
             if file.fd >= 0:
                 self._close(file)
-            if all(each.fd < 0 for each in file.group.files):
+            if all(other.fd < 0 for other in file.group.files):
                 self._idle.pop(file.group, None)
 
     def close_idle(self) -> bool:
@@ -183,7 +189,7 @@ class _Pool:
 
     def _close(self, file: PooledFile) -> None:
         os.close(file.fd)
-        file.fd = -1
+        file.fd, file.group.is_open = -1, False
         self._open -= 1
 
 
