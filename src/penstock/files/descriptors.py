@@ -99,7 +99,7 @@ class PooledFile:
 
 class PooledFiles:
     """Pooled files that are used together: in a `with` block each has its descriptor, `file.fd`, also in the block of
-    one of them. A file is in one group, the last that it was given to; nobody uses it then.
+    one of them. A file is in one group, the last that it was given to, and is not in use when it is given.
 
     Cost: little more than a block for one file. The files should be few, because all are open at once.
     """

@@ -49,7 +49,7 @@ def _extremes(values: FloatArray) -> tuple[float, float]:
     least = most = values[0] if len(values) else np.nan
     for i in range(len(values)):
         value = values[i]
-        if value != value:
+        if np.isnan(value):
             return np.nan, np.nan
         least = value if value < least else least
         most = value if value > most else most

@@ -130,7 +130,7 @@ class VectorColumn(ArrayColumn):
     @override
     def replace(self, array: AnyArray) -> None:
         super().replace(array)
-        self.cells = array.reshape(-1).data
+        self.cells: Any = array.reshape(-1).data
         self.width = array.shape[1]
 
     @override

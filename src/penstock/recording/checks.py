@@ -35,13 +35,13 @@ class Checks:
         self._said: set[tuple[str, str]] = set()
         rewards = Box(np.array(-np.inf), np.array(np.inf), np.dtype(np.float64))
         spaces = {**spec_leaves(spec), "rewards": rewards}
-        self._leaves = [_Leaf(path, space, *_bounds(space, spec[path].dtype)) for path, space in spaces.items()]
+        self._leaves = [_Leaf(path, space, _bounds(space, spec[path].dtype)) for path, space in spaces.items()]
 
     def __call__(self, number: int, columns: dict[str, Array]) -> None:
         for leaf in self._leaves:
             values = columns[leaf.path]
-            known = leaf.low is not None and leaf.high is not None and not isinstance(values, Ragged)
-            if not (known and are_within(values, leaf.low, leaf.high)):
+            bounds = leaf.bounds
+            if bounds is None or isinstance(values, Ragged) or not are_within(values, bounds[0], bounds[1]):
                 self._look(number, leaf, values)
 
     def _look(self, number: int, leaf: _Leaf, values: Array) -> None:
@@ -85,18 +85,18 @@ class Checks:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A column, its space, and the least and greatest finite values of the elements of a row, or None without them."""
+    """A column, its space, and the least and greatest finite values of the elements of a row; None: ask the space."""
 
     path: str
     space: Space
-    low: AnyArray | None
-    high: AnyArray | None
+    bounds: tuple[AnyArray, AnyArray] | None
 
 
-def _bounds(space: Space, dtype: np.dtype[Any]) -> tuple[AnyArray | None, AnyArray | None]:
+def _bounds(space: Space, dtype: np.dtype[Any]) -> tuple[AnyArray, AnyArray] | None:
+    """Bounds of the elements of a row: one if all are alike."""
     low, high = _extremes(space)
     if low is None or dtype not in DTYPES:
-        return None, None
+        return None
     low, high = (np.array(bound, dtype).reshape(-1) for bound in (low, high))
     alike = len(low) > 0 and (low == low[0]).all() and (high == high[0]).all()
     return (low[:1], high[:1]) if alike else (low, high)

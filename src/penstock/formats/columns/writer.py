@@ -120,7 +120,8 @@ class Segment:
     def write(self, episode: Episode, steps: int, text: bytes) -> bytes:
         """Write the rows of an episode and the line about it, and give its entry for the table."""
         places = table.places(self._episodes, self._start, steps)
-        columns, check, size = episode.columns, 0, len(text)
+        columns, size = episode.columns, len(text)
+        check = 0
         for files, parts in self._groups:
             with files:
                 for part in parts:
