@@ -40,9 +40,9 @@ class ArrayColumn:
     def __init__(self, path: str, dtype: np.dtype[Any], shape: tuple[int, ...], cast: Cast = "python") -> None:
         self.path = path
         self.cast = cast
-        self.replace(np.empty((FIRST_ROWS, *shape), dtype))
+        self.adopt(np.empty((FIRST_ROWS, *shape), dtype))
 
-    def replace(self, array: AnyArray) -> None:
+    def adopt(self, array: AnyArray) -> None:
         """Use another array for the rows, perhaps of another dtype or shape."""
         self.array = array
         self.dtype: np.dtype[Any] = array.dtype
@@ -64,7 +64,7 @@ class ArrayColumn:
 
     def widen(self, dtype: np.dtype[Any]) -> None:
         """Change the dtype of all rows."""
-        self.replace(self.array.astype(dtype))
+        self.adopt(self.array.astype(dtype))
 
     def fit(self, i: int, value: Any) -> AnyArray:
         """Return a value as an array of the column's dtype and shape."""
@@ -91,7 +91,7 @@ class ArrayColumn:
         if rows > len(self.array):
             grown = np.empty((max(rows, 2 * len(self.array)), *self.shape), self.dtype)
             grown[: len(self.array)] = self.array
-            self.replace(grown)
+            self.adopt(grown)
 
     def take(self, n: int, carry: bool = False) -> AnyArray:
         """Return the first rows, which then belong to the caller."""
@@ -101,7 +101,7 @@ class ArrayColumn:
         if taken.nbytes <= HANDOVER_BYTES:
             taken = taken.copy()
         else:
-            self.replace(np.empty((FIRST_ROWS, *self.shape), self.dtype))
+            self.adopt(np.empty((FIRST_ROWS, *self.shape), self.dtype))
         if carry:
             self.array[0] = taken[n - 1]
         return taken
@@ -128,8 +128,8 @@ class VectorColumn(ArrayColumn):
     __slots__ = ("cells", "width")
 
     @override
-    def replace(self, array: AnyArray) -> None:
-        super().replace(array)
+    def adopt(self, array: AnyArray) -> None:
+        super().adopt(array)
         self.cells: Any = array.reshape(-1).data
         self.width = array.shape[1]
 
@@ -151,8 +151,8 @@ class ScalarColumn(ArrayColumn):
     __slots__ = ("cells", "natives")
 
     @override
-    def replace(self, array: AnyArray) -> None:
-        super().replace(array)
+    def adopt(self, array: AnyArray) -> None:
+        super().adopt(array)
         native = _NATIVE.get(self.dtype)
         self.natives = frozenset((self.dtype.type, native or self.dtype.type))
         # A memory view takes a number in half the time, but knows none of the other dtypes.
