@@ -59,7 +59,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "formats.joined": (*GROUND, "formats.base"),
     "envs": GROUND,
     "plan": (*GROUND, "flow", "kernels", "formats.base"),
-    "recording": (*GROUND, "lazy_names", "envs", "locations", "formats.base"),
+    "recording": (*GROUND, "lazy_names", "kernels", "envs", "locations", "formats.base"),
     "data": (
         *GROUND,
         "locations",

@@ -77,19 +77,20 @@ class PooledFile:
     those used last. Locks do not outlive a descriptor, so a file that is locked has to be opened otherwise.
     """
 
-    __slots__ = ("fd", "flags", "identity", "path", "users")
+    __slots__ = ("fd", "flags", "group", "identity", "path")
 
     def __init__(self, path: Path, flags: int) -> None:
         self.path, self.flags = path, flags
-        self.fd, self.users = -1, 0
+        self.fd = -1
         self.identity: tuple[int, int] | None = None  # device and inode, once it was open
+        self.group = PooledFiles((self,))
 
     def __enter__(self) -> int:
-        _POOL.take((self,))
+        _POOL.take(self.group)
         return self.fd
 
     def __exit__(self, *exc: object) -> None:
-        _POOL.put_back((self,))
+        _POOL.put_back(self.group)
 
     def close(self) -> None:
         """Close its descriptor, if it has one. It may be used again afterwards."""
@@ -97,67 +98,81 @@ class PooledFile:
 
 
 class PooledFiles:
-    """Pooled files that are used together: in a `with` block each has its descriptor, `file.fd`.
+    """Pooled files that are used together: in a `with` block each has its descriptor, `file.fd`, also in the block of
+    one of them. A file is in one group, the last that it was given to, and is not in use when it is given.
 
-    Cost: a third of a block for each file. The files should be few, because all are open at once.
+    Cost: little more than a block for one file. The files should be few, because all are open at once.
     """
 
-    __slots__ = ("files",)
+    __slots__ = ("files", "is_open", "users")
 
     def __init__(self, files: Sequence[PooledFile]) -> None:
-        self.files = files
+        self.files, self.users = files, 0
+        self.is_open = False  # whether all files have a descriptor
+        for file in files:
+            if file.fd >= 0:
+                file.close()
+            file.group = self
 
     def __enter__(self) -> None:
-        _POOL.take(self.files)
+        _POOL.take(self)
 
     def __exit__(self, *exc: object) -> None:
-        _POOL.put_back(self.files)
+        _POOL.put_back(self)
 
 
 class _Pool:
-    """The open descriptors of all pooled files. Every file is either in use (`users > 0`), idle, or closed."""
+    """The open descriptors of all pooled files. Every group is in use (`users > 0`), or idle, or has none."""
 
     def __init__(self) -> None:
         self.renew()
-        self._idle: OrderedDict[PooledFile, None] = OrderedDict()  # those used longest ago come first
+        self._idle: OrderedDict[PooledFiles, None] = OrderedDict()  # those used longest ago come first
         self._open = 0
 
     def renew(self) -> None:
         """Take a new lock, in a process that was forked off while a thread may have owned the old one."""
         self._lock = threading.RLock()  # opening a file may close an idle one
 
-    def take(self, files: Sequence[PooledFile]) -> None:
+    def take(self, group: PooledFiles) -> None:
         with self._lock:
-            for i, file in enumerate(files):
-                if file.fd < 0:
-                    try:
-                        file.fd = self._opened(file)
-                    except BaseException:
-                        self.put_back(files[:i])
-                        raise
-                    self._open += 1
-                self._idle.pop(file, None)
-                file.users += 1
+            self._idle.pop(group, None)
+            group.users += 1
+            if not group.is_open:
+                try:
+                    self._open_all(group)
+                except BaseException:
+                    self.put_back(group)
+                    raise
 
-    def put_back(self, files: Sequence[PooledFile]) -> None:
+    def _open_all(self, group: PooledFiles) -> None:
+        for file in group.files:
+            if file.fd < 0:
+                file.fd = self._opened(file)
+                self._open += 1
+        group.is_open = True
+
+    def put_back(self, group: PooledFiles) -> None:
         with self._lock:
-            for file in files:
-                file.users -= 1
-                if not file.users:
-                    self._idle[file] = None
+            group.users -= 1
+            if not group.users:
+                self._idle[group] = None
 
     def close(self, file: PooledFile) -> None:
         with self._lock:
-            self._idle.pop(file, None)
             if file.fd >= 0:
                 self._close(file)
+            if all(other.fd < 0 for other in file.group.files):
+                self._idle.pop(file.group, None)
 
     def close_idle(self) -> bool:
-        """Close the idle file used longest ago; False if no file is idle."""
+        """Close the idle files used longest ago; False if no file is idle."""
         with self._lock:
             if not self._idle:
                 return False
-            self._close(self._idle.popitem(last=False)[0])
+            group, _ = self._idle.popitem(last=False)
+            for file in group.files:
+                if file.fd >= 0:
+                    self._close(file)
             return True
 
     def _opened(self, file: PooledFile) -> int:
@@ -174,7 +189,7 @@ class _Pool:
 
     def _close(self, file: PooledFile) -> None:
         os.close(file.fd)
-        file.fd = -1
+        file.fd, file.group.is_open = -1, False
         self._open -= 1
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.core.arrays import FloatArray
 from penstock.core.episode import Episode
+from penstock.kernels.bounds import extremes
 
 
 @dataclass(slots=True)
@@ -43,21 +44,14 @@ def reward_statistics(episode: Episode) -> dict[str, float]:
     Collectors store these as metadata by default.
     """
     rewards = episode.rewards
-    if len(rewards) <= _SHORT:
-        numbers = rewards.tolist()
-        high, low = max(numbers), min(numbers)
-        is_finite = math.isfinite(sum(numbers))  # the maximum of a list may overlook NaN
-    else:
-        high, low = float(np.maximum.reduce(rewards)), float(np.minimum.reduce(rewards))
-        is_finite = True  # or one of them is not
-    if is_finite and -_TAME < low <= high < _TAME:
+    low, high = extremes(np.ascontiguousarray(rewards, np.float64))
+    if -_TAME < low <= high < _TAME:  # not NaN
         return _statistics(rewards, high, low)
     with np.errstate(invalid="ignore", over="ignore"):  # an error state costs more than everything else here
         return _statistics(rewards, float(np.maximum.reduce(rewards)), float(np.minimum.reduce(rewards)))
 
 
 _TAME = 1e140  # squares of rewards below it neither overflow nor lack a sum
-_SHORT = 64  # steps up to which Python's own functions cost less
 
 
 def _statistics(rewards: FloatArray, high: float, low: float) -> dict[str, float]:

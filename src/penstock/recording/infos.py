@@ -277,7 +277,7 @@ class _MaskedLeaf(_Leaf):
         grown[(slice(None), *map(slice, column.shape))] = column.array
         for row in self.rows:
             self.shapes.setdefault(row, column.shape)
-        column.array, column.shape = grown, shape
+        column.adopt(grown)
         self.schema.fields[self.path] = Field(field.dtype, shape, field.align)
 
     def take(self, n: int, carry: bool, field: Field) -> dict[str, Array]:

@@ -196,12 +196,15 @@ class StepRecorder(Recording):
             raise DataError("expected reset() before step(): no episode is open, the last one has ended or failed")
         buffer = self._buffer
         i = buffer.steps
-        buffer.store_action(i, action)
+        store_action = buffer.store_action  # calling a slot by its name takes longer than reading and then calling it
+        store_action(i, action)
         result = step(action)
         observation, reward, terminated, truncated, info = result
         self._open = False  # until the step is recorded
-        buffer.store_reward(i, reward)
-        buffer.store_observation(i + 1, observation)
+        store_reward = buffer.store_reward
+        store_reward(i, reward)
+        store_observation = buffer.store_observation
+        store_observation(i + 1, observation)
         if self._attended:
             if self._infos is not None:
                 self._infos.store(i + 1, info)

@@ -93,12 +93,12 @@ class Sink(ABC):
         if self._spec is None or self._check is None:
             self._spec = self._schema.spec()
             self._check = Checks(self._spec, *self._verdicts)
+            # The buffers of plain columns have checked all values.
+            self._make_episode = Episode.trusted if self._schema.is_plain else Episode
         number = self.first + self.episodes + len(self.pending)
         self._check(number, columns)
         about = dict(metadata)
-        # The buffers of plain columns have checked all values.
-        make = Episode.trusted if self._schema.is_plain else Episode
-        episode = make(self._spec, columns, number, about)
+        episode = self._make_episode(self._spec, columns, number, about)
         if self._describe is not None:
             about.update(self._describe(episode))
         self.pending.append(episode)

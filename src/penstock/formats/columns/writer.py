@@ -43,12 +43,13 @@ from penstock.formats.columns.layout import (
     write_json,
 )
 from penstock.formats.columns.reading import as_bytes
-from penstock.formats.columns.retention import RETENTION, RetentionState, read_retention
+from penstock.formats.columns.retention import RetentionState, read_retention
 
 _OPEN = os.O_RDWR | os.O_CREAT
 _OFFSET = struct.Struct("<q")
 COPIED = 1 << 14  # bytes up to which a copy costs less than a view
 TOGETHER = 8  # columns whose files are open at once
+LOOKED = 1024  # steps that are written between two looks for a retention: a look costs a tenth of a short episode
 
 
 class Segment:
@@ -113,24 +114,25 @@ class Segment:
             if isinstance(part, PackedPart):
                 part.restore(next(ends), self._folder)
                 continue
-            part.restore(self._rows(0)[part.align][0] if self._episodes else 0, self._folder)
+            rows, _ = table.places(self._episodes, self._start, 0)[part.align]
+            part.restore(rows if self._episodes else 0, self._folder)
 
     def write(self, episode: Episode, steps: int, text: bytes) -> bytes:
         """Write the rows of an episode and the line about it, and give its entry for the table."""
-        row = self._rows(steps)
+        places = table.places(self._episodes, self._start, steps)
+        columns, size = episode.columns, len(text)
         check = 0
-        columns = episode.columns
         for files, parts in self._groups:
             with files:
                 for part in parts:
                     array = columns[part.path]
-                    first, rows = row[part.align]
+                    first, rows = places[part.align]
                     check = part.write(array, first, rows, check)
-                    self.unsynced += array.nbytes
+                    size += array.nbytes
         write_at(self._texts, text, self._text_end)
         check = zlib.crc32(text, check)
-        self.unsynced += len(text)
-        blocks = self._block_count + self._write_positions()
+        self.unsynced += size
+        blocks = self._block_count + self._write_positions() if self._packed else 0
         return table.pack(self.number, self._episodes, self._start, steps, self._text_end, len(text), blocks, check)
 
     def advance(self, steps: int, text: bytes) -> None:
@@ -172,10 +174,6 @@ class Segment:
             _cut(fd, (self._block_count + 1) * width if self._block_count else 0, self._folder, BLOCKS)
             last = os.pread(fd, width, self._block_count * width) or bytes(width)
         return iter(np.frombuffer(last, "<i8").tolist())
-
-    def _rows(self, steps: int) -> dict[Align, tuple[int, int]]:
-        """First row and number of rows of the next episode, for each alignment."""
-        return table.places(self._episodes, self._start, steps)
 
 
 class SegmentColumn:
@@ -301,16 +299,14 @@ class ColumnsWriter(Writer):
             raise DataError(f"expected sync to be one of {SYNCS}, got {sync!r}")
         self._layout = StoreLayout.read(Path(path))
         self._sync = sync
-        self._retention_path = os.fspath(self._layout.root / RETENTION)
         self._accepted: Spec = self._layout.spec
         self._process = os.getpid()
         self._sound = False
         with contextlib.ExitStack() as undo:
             self._table = open_regular(self._layout.table, os.O_RDWR)
             undo.callback(os.close, self._table)
-            self._retention_seen: tuple[int, int] | None = None
-            self._retention: RetentionState | None = None
             self._segment = self._acquire()
+            self._look_at = 0  # steps of the segment
             undo.callback(self._close_segment)
             self._sound = True
             self._closing = undo.pop_all()
@@ -340,8 +336,8 @@ class ColumnsWriter(Writer):
         text = json_line(episode.metadata)
         if not self._sound:
             self._restore()
-        if (retention := self._read_retention()) is not None and self._segment.steps >= retention.segment_steps:
-            self._begin_segment()
+        if self._segment.steps >= self._look_at:
+            self._look_for_retention()
         self._sound = False
         try:
             steps = len(episode)
@@ -417,7 +413,7 @@ class ColumnsWriter(Writer):
         """Lock a segment, cut back to its last whole episode."""
         with self._locked():
             entries = self._entries()
-            segment = Segment.acquire(self._layout, entries, self._read_retention())
+            segment = Segment.acquire(self._layout, entries, read_retention(self._layout.root))
         try:
             segment.restore(entries)
         except BaseException:
@@ -437,18 +433,14 @@ class ColumnsWriter(Writer):
     def _close_segment(self) -> None:
         self._segment.close()
 
-    def _read_retention(self) -> RetentionState | None:
-        """The steps that the store keeps, which a replay may say at any time. Cost: one `access`, a third of `stat`."""
-        if not os.access(self._retention_path, os.F_OK):
-            return None
-        try:
-            status = os.stat(self._retention_path)
-        except FileNotFoundError:
-            return None
-        seen = status.st_ino, status.st_mtime_ns
-        if seen != self._retention_seen:
-            self._retention, self._retention_seen = read_retention(self._layout.root), seen
-        return self._retention
+    def _look_for_retention(self) -> None:
+        """Begin another segment where this one has the steps that a replay, which may say so at any time, lets it
+        have."""
+        retention = read_retention(self._layout.root)
+        if retention is not None and self._segment.steps >= retention.segment_steps:
+            self._begin_segment()
+        steps = self._segment.steps
+        self._look_at = steps + LOOKED if retention is None else min(steps + LOOKED, retention.segment_steps)
 
     def _locked(self) -> contextlib.AbstractContextManager[None]:
         return locked(self._table, wait=True)
