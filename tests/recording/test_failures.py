@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 import warnings
 
 import gymnasium
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
-from penstock.errors import DataError
+from penstock.errors import DataError, MissingExtraError
+from penstock.kernels import bounds, library
+from penstock.kernels.jit import KERNELS, Kernel
 from penstock.recording.checks import RecordingWarning
 from penstock.recording.collector import Collector
 from penstock.recording.memory import MemoryWriter
@@ -107,6 +110,16 @@ def test_an_episode_that_the_format_refuses_is_dropped_and_the_next_is_written(t
 
 class Crash(Exception):
     pass
+
+
+def test_without_code_of_kernels_nothing_begins(toy, writer, monkeypatch):
+    marked = KERNELS["penstock.kernels.bounds._are_within"]
+    monkeypatch.setattr(bounds, "_are_within", Kernel(marked.function, marked.signatures))
+    monkeypatch.setattr(library, "_tools", lambda: "")
+    monkeypatch.setitem(sys.modules, "penstock.kernels.compiler", None)
+    monkeypatch.delattr("penstock.kernels.compiler", raising=False)
+    with pytest.raises(MissingExtraError, match="got neither"):
+        Collector(toy(), writer)
 
 
 def test_a_failing_environment_leaves_what_was_recorded(toy, writer, same_as_replay):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
 from typing_extensions import override
 
 from penstock.core.episode import Episode
@@ -21,6 +22,7 @@ from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import replaced_path, scratch_folder
 from penstock.formats.base.format import format_to_write, recognise
 from penstock.formats.base.writer import RowStream, StepRecording, StepTarget, Writer
+from penstock.kernels.bounds import are_within
 from penstock.locations.location import local_path
 from penstock.recording.checks import Checks, Verdict
 from penstock.recording.hooks import EpisodeMetadata
@@ -59,6 +61,8 @@ class Sink(ABC):
         self.pending: deque[Episode] = deque()
         self._verdicts = (nan, outside)
         self._describe = describe
+        # Where kernels are neither compiled nor can be, this is the error, and no episode is lost by it.
+        are_within(number := np.zeros(1), number, number)
         self.use(schema)
 
     def use(self, schema: RecordingSchema) -> None:

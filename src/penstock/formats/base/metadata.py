@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -19,20 +19,7 @@ AT_ONCE = 1024  # episodes of one read
 _AS_THEY_ARE = frozenset((bool, int, float, str, type(None)))
 _STRINGS = frozenset((str,))
 _LARGEST = 1 << 31
-
-
-def _line_encoder() -> Callable[[Any], str]:
-    """Return a function from plain metadata to JSON. `JSONEncoder.encode` makes the encoder in C anew at each call,
-    which takes as long as its work."""
-    encode = json.JSONEncoder(separators=(",", ":")).encode
-    make = getattr(json.encoder, "c_make_encoder", None)  # not in every interpreter
-    if make is None:
-        return encode
-    parts = make(None, encode, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, True)
-    return lambda metadata: "".join(parts(metadata, 0))
-
-
-_encode = _line_encoder()
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class MetadataSource(Protocol):

@@ -160,8 +160,6 @@ class Segment:
 
     def _write_positions(self) -> int:
         """Write the positions of the new blocks; return their number. The file already has the first position."""
-        if not self._packed:
-            return 0
         positions = np.array([part.ends for part in self._packed], np.int64).T
         with self._blocks as fd:
             write_at(fd, as_bytes(positions), self._block_count * 8 * len(self._packed))
