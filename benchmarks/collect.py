@@ -380,18 +380,6 @@ def has_format(name: str) -> bool:
     return name in available()
 
 
-def least(found: dict[str, Runs]) -> dict[str, Runs]:
-    """One round of the fastest runs of each variant."""
-
-    def seconds(run: dict[str, float]) -> float:
-        return run["seconds"]
-
-    return {
-        variant: [(min((pair[0] for pair in pairs), key=seconds), min((pair[1] for pair in pairs), key=seconds))]
-        for variant, pairs in found.items()
-    }
-
-
 def table(name: str, found: dict[str, Runs]) -> None:
     import figures  # not on top: the reference's interpreter runs this file without its folder
 
@@ -452,7 +440,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
-    parser.add_argument("--least", action="store_true", help="compare the fastest runs, for a machine that others use")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -462,8 +449,7 @@ def main() -> None:
         if name.startswith("HalfCheetah") and importlib.util.find_spec("mujoco") is None:
             print(f"\n{name}: not measured, mujoco is not installed", file=sys.stderr)
             continue
-        measured = rounds(name, options)
-        table(name, least(measured) if options.least else measured)
+        table(name, rounds(name, options))
     vector(options)
 
 

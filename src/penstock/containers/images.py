@@ -15,8 +15,9 @@ import io
 import math
 import struct
 import sys
+import sysconfig
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -26,6 +27,7 @@ import numpy as np
 from penstock.containers.tar.compress import inflating
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import ranges
+from penstock.core.turns import ForkSafeLock
 from penstock.errors import DataError, FormatError, UnsafeDataError, require
 from penstock.flow import cores, for_each
 from penstock.kernels.png import undo_filters
@@ -36,7 +38,8 @@ PNG_START = b"\x89PNG\r\n\x1a\n"
 JPEG_START = b"\xff\xd8\xff"
 READABLE = ("JPEG", "PNG", "PPM", "TIFF", "WEBP")  # decoders of Pillow that may run on data
 MOST_PIXELS = 1 << 26  # of one image; a hostile header may claim 4 10^9
-THREAD_BYTES = 1 << 20  # of pixels, from which on several threads pay
+THREAD_BYTES = 1 << 20  # of pixels, from which on several threads pay,
+IMAGE_BYTES = 24 << 10  # if each image has so many
 
 _CHANNELS = {"L": 1, "I;16": 1, "F": 1, "LA": 2, "RGB": 3, "RGBA": 4}
 _DTYPES = {"I;16": np.dtype(np.uint16), "F": np.dtype(np.float32)}  # of modes that are not uint8
@@ -48,6 +51,10 @@ _PNG_CHUNK = struct.Struct(">I4s")
 _PNG_ELSEWHERE = (b"tRNS", b"acTL", b"fdAT")  # chunks that change what the pixels are, beside those that must be known
 _COLOURS = {"Gray": "GRAY", "YCbCr": "RGB"}  # what simplejpeg decodes as Pillow does, and to which colours
 _NATIVE = {"1": "L", "I;16B": "I;16", "PA": "RGBA", "CMYK": "RGB", "La": "LA", "RGBa": "RGBA"}
+
+
+# Threads that decode small images at a time wait for the interpreter before and after each: two take longer than one.
+_SMALL_IMAGES = nullcontext() if sysconfig.get_config_var("Py_GIL_DISABLED") else ForkSafeLock()
 
 
 @dataclass(frozen=True)
@@ -123,13 +130,15 @@ def decode_to(
 
 def decode_each(decode_one: Callable[[int], object], count: int, nbytes: int) -> None:
     """Call `decode_one` for each of `count` images of `nbytes` of pixels together, on all cores if it pays."""
-    size = max(count // (4 * cores()), 1) if nbytes >= THREAD_BYTES else count
+    small = nbytes < count * IMAGE_BYTES
+    size = max(count // (4 * cores()), 1) if nbytes >= THREAD_BYTES and not small else max(count, 1)
 
     def decode_part(begin: int) -> None:
         for i in range(begin, min(begin + size, count)):
             decode_one(i)
 
-    for_each(decode_part, range(0, count, max(size, 1)))
+    with _SMALL_IMAGES if small else nullcontext():
+        for_each(decode_part, range(0, count, size))
 
 
 def encode(pixels: AnyArray, encoding: Encoding, *, quality: int = 75, compression: int = 6) -> bytes:
