@@ -9,7 +9,8 @@ REFERENCE := .build/reference/bin/python
 PEERS := .build/peers/bin/python
 LEROBOT := .build/lerobot/bin/python
 TRAINERS := .build/trainers/bin/python
-# Of what is installed most is never imported, so modules are compiled when they are.
+# Of what is installed most is never imported, so modules are compiled when they are. The libraries of MAGICAL are compiled
+# at once, for Python warns where it compiles them.
 INSTALL := -m pip install -qq --disable-pip-version-check --no-compile
 PIP := $(BIN)/python $(INSTALL) -c constraints.txt
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
@@ -192,5 +193,5 @@ clean: ## remove the environment and everything built
 .venv/dev.stamp: .venv/run.stamp magical-requirements.txt $(PACKAGES:%=%/pyproject.toml)
 	@echo "installing what tests, checks and docs need into .venv"
 	$(PIP) --no-build-isolation -e '.[all,demo,jit]' $(PACKAGES:%=-e %) --group dev --group docs
-	$(PIP) --no-build-isolation --no-deps -r magical-requirements.txt
+	$(PIP) --compile --no-build-isolation --no-deps -r magical-requirements.txt
 	@touch $@
