@@ -1,7 +1,10 @@
 """Encoded images: what is decoded, what is refused before it is decoded, and what can be encoded."""
 
 import io
+import os
+import sysconfig
 import zlib
+from threading import Barrier, Thread
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from penstock.containers import images as images_module
 from penstock.containers.images import decode, decode_into, decode_rows, encode, is_jpeg, is_png, read_header
 from penstock.errors import DataError, FormatError, UnsafeDataError
 
+THREADS = 3
 SHAPES = ((5, 7), (5, 7, 1), (5, 7, 2), (5, 7, 3), (5, 7, 4))
 
 
@@ -136,3 +140,31 @@ def test_rows_are_decoded_in_order_and_damage_names_the_row(encoding, thread_byt
 def test_what_an_encoding_cannot_hold_is_refused(shape, dtype, encoding):
     with pytest.raises(DataError, match=f"that {encoding} can hold, got"):
         encode(np.zeros(shape, dtype), encoding)
+
+
+@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="threads wait for no interpreter")
+def test_threads_decode_small_images_in_turn():
+    inside, most = [0], [0]
+
+    def decode_one(_):
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        os.sched_yield()  # lets the others run
+        inside[0] -= 1
+
+    in_threads(lambda: images_module.decode_each(decode_one, 200, 200 * 64 * 64 * 3))
+    assert most == [1]
+
+
+def test_threads_decode_larger_images_together():
+    all_inside = Barrier(THREADS, timeout=60)
+    in_threads(lambda: images_module.decode_each(lambda _: all_inside.wait(), 1, 128 * 128 * 3))
+    assert not all_inside.broken
+
+
+def in_threads(read):
+    threads = [Thread(target=read) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -16,13 +16,14 @@ DTYPES = frozenset(np.dtype(kind) for kind in KINDS)
 
 
 def are_within(values: AnyArray, low: AnyArray, high: AnyArray) -> bool:
-    """Whether all values of a contiguous array are within bounds, of which there is one for each element of a row. NaN
-    is not, nor are values that are no whole rows.
+    """Whether all values of an array are within bounds, of which there is one for each element of a row.
+
+    NaN is not, nor are values that are no whole rows.
     """
-    return _are_within(values if values.ndim == 1 else values.reshape(-1), low, high)
+    return _are_within(np.ascontiguousarray(values).reshape(-1), low, high)
 
 
-@kernel(*(f"{kind}[1C] {kind}[1C] {kind}[1C]" for kind in KINDS))
+@kernel(*(f"{kind}{array} {kind}[1C] {kind}[1C]" for kind in KINDS for array in ("[1C]", "[1Cr]")))
 def _are_within(values: AnyArray, low: AnyArray, high: AnyArray) -> bool:
     width = len(low)
     if width == 0 or len(high) != width or len(values) % width:
@@ -40,8 +41,8 @@ def _are_within(values: AnyArray, low: AnyArray, high: AnyArray) -> bool:
 
 
 def extremes(values: FloatArray) -> tuple[float, float]:
-    """Return the least and the greatest number of a contiguous `[n]` array, or NaN for both if there is NaN or none."""
-    return _extremes(values)
+    """Return the least and the greatest number of `[n]`, or NaN for both if there is NaN or none."""
+    return _extremes(np.ascontiguousarray(values, np.float64))
 
 
 @kernel("f8[1C]", "f8[1Cr]")

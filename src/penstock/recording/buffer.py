@@ -19,6 +19,7 @@ from penstock.core.ragged import Array, Ragged
 from penstock.core.space_columns import leaf_field
 from penstock.core.spec import Field
 from penstock.errors import DataError
+from penstock.kernels.bounds import DTYPES
 
 Store = Callable[[int, Any], None]
 
@@ -122,7 +123,8 @@ class ArrayColumn:
 class VectorColumn(ArrayColumn):
     """Growing column of arrays with one axis.
 
-    A memory view compares dtype and shape itself when values are assigned to a part of it, at half of the cost.
+    A memory view compares dtype and shape itself when values are assigned to a part of it, at half of the cost. It
+    knows plain numbers alone.
     """
 
     __slots__ = ("cells", "width")
@@ -130,12 +132,13 @@ class VectorColumn(ArrayColumn):
     @override
     def adopt(self, array: AnyArray) -> None:
         super().adopt(array)
-        self.cells: Any = array.reshape(-1).data
+        self.cells: Any = array.reshape(-1).data if array.dtype in DTYPES else None
         self.width = array.shape[1]
 
     @override
     def store(self, i: int, value: Any) -> None:
-        if type(value) is np.ndarray:
+        # Behind the last row the part has no values, so an empty array would fit it.
+        if self.cells is not None and type(value) is np.ndarray and value.size:
             start = i * self.width
             try:
                 self.cells[start : start + self.width] = value

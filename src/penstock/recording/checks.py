@@ -94,7 +94,7 @@ class _Leaf:
 
 def _bounds(space: Space, dtype: np.dtype[Any]) -> tuple[AnyArray, AnyArray] | None:
     """Bounds of the elements of a row: one if all are alike."""
-    low, high = _extremes(space)
+    low, high = _limits(space)
     if low is None or dtype not in DTYPES:
         return None
     low, high = (np.array(bound, dtype).reshape(-1) for bound in (low, high))
@@ -102,7 +102,7 @@ def _bounds(space: Space, dtype: np.dtype[Any]) -> tuple[AnyArray, AnyArray] | N
     return (low[:1], high[:1]) if alike else (low, high)
 
 
-def _extremes(space: Space) -> tuple[Any, Any]:
+def _limits(space: Space) -> tuple[Any, Any]:
     match space:
         case Box() if space.dtype.kind == "f":
             finite = np.finfo(space.dtype)

@@ -44,7 +44,7 @@ def reward_statistics(episode: Episode) -> dict[str, float]:
     Collectors store these as metadata by default.
     """
     rewards = episode.rewards
-    low, high = extremes(np.ascontiguousarray(rewards, np.float64))
+    low, high = extremes(rewards)
     if -_TAME < low <= high < _TAME:  # not NaN
         return _statistics(rewards, high, low)
     with np.errstate(invalid="ignore", over="ignore"):  # an error state costs more than everything else here

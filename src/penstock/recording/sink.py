@@ -62,7 +62,8 @@ class Sink(ABC):
         self._verdicts = (nan, outside)
         self._describe = describe
         # Where kernels are neither compiled nor can be, this is the error, and no episode is lost by it.
-        are_within(number := np.zeros(1), number, number)
+        number = np.zeros(1)
+        are_within(number, number, number)
         self.use(schema)
 
     def use(self, schema: RecordingSchema) -> None:
